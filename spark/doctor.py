@@ -3,10 +3,12 @@
 import importlib.metadata
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
+from headwater.spark.check import Check
+from headwater.spark.cluster.executor_checks import Cluster, check_executors, explain
+from headwater.spark.cluster.masters import check_master
 from headwater.spark.errors import SourceError
+from headwater.spark.options import SourceOptions, parse_options
 
 #: Packages with the versions that are known to work: (at least, below).
 PACKAGES = {
@@ -18,33 +20,42 @@ PACKAGES = {
 }
 
 
-@dataclass(frozen=True)
-class Check:
-    """One finding. `ok` is False when jobs cannot run because of it."""
-
-    name: str
-    ok: bool
-    detail: str
-
-
 def check_all(
-    smoke: bool = True, source: Mapping[str, str] | None = None, master: str = "local[1]"
+    cluster: Cluster | None = None, source: Mapping[str, str] | None = None
 ) -> Iterator[Check]:
-    """Python, packages, Java, the compiled reader, discovery; then a stream and a Spark job.
+    """Python, packages, Java, the compiled reader, discovery; then a stream, and each executor.
 
-    `source` are options of `format("headwater")` for a stream to look up; the Spark job runs
-    on `master` with `smoke`, and only when everything before it is well.
+    `source` are options of `format("headwater")` for a stream to look up, or for its servers
+    alone. Executors of `cluster` are looked at when everything before them is well.
     """
     well = True
-    for check in _static_checks():
+    for check in _first_checks(source, cluster):
         well &= check.ok
         yield check
+    if cluster is not None and well:
+        try:
+            yield from check_executors(cluster, _options(source) if source else None)
+        except Exception as error:
+            yield Check("job", False, explain(error))
+
+
+def _first_checks(
+    source: Mapping[str, str] | None, cluster: Cluster | None
+) -> Iterator[Check]:
+    """All that needs no JVM."""
+    yield from _static_checks()
     if source:
-        check = _check_stream(source)
-        well &= check.ok
-        yield check
-    if smoke and well:
-        yield _check_job(master)
+        yield _check_stream(source)
+    if cluster is not None:
+        yield _check_master(cluster.master)
+
+
+def _check_master(master: str) -> Check:
+    try:
+        check_master(master)
+    except SourceError as error:
+        return Check("master", False, str(error))
+    return Check("master", True, master)
 
 
 def _static_checks() -> Iterator[Check]:
@@ -97,45 +108,27 @@ def _check_discovery() -> Check:
 
 
 def _check_stream(source: Mapping[str, str]) -> Check:
-    from headwater.spark.options import parse_options
     from headwater.spark.read.planning import plan_streams
+    from headwater.spark.wire.connection import Connection
     from headwater.spark.wire.errors import WireError
 
+    name = "stream" if _names_data(source) else "server"
     try:
-        plans = plan_streams(parse_options(source))
+        options = _options(source)
+        if name == "server":
+            Connection(options.endpoint).close()
+            return Check(name, True, "takes our login")
+        plans = plan_streams(options)
     except (SourceError, WireError) as error:
-        return Check("stream", False, str(error))
+        return Check(name, False, str(error))
     text = ", ".join(f"{plan.stream} {plan.start} to {plan.end}" for plan in plans)
-    return Check("stream", True, text)
+    return Check(name, True, text)
 
 
-def _check_job(master: str) -> Check:
-    from headwater.spark.session import build_session, spark_log
-
-    try:
-        with spark_log() as log:
-            spark = build_session("headwater spark doctor", master, log=log)
-            try:
-                frame = spark.range(1000).mapInArrow(_look, "rows long, found string")
-                answers = frame.collect()
-            finally:
-                spark.stop()
-    except Exception as error:
-        notes = getattr(error, "__notes__", [])
-        return Check("job", False, "; ".join([str(error).partition("\n")[0], *notes]))
-    found = ", ".join(sorted({answer.found for answer in answers}))
-    well = sum(answer.rows for answer in answers) == 1000 and "cannot" not in found
-    return Check("job", well, f"a Spark job ran on {master}, with {found}")
+def _names_data(source: Mapping[str, str]) -> bool:
+    return bool({name.lower() for name in source} & {"stream", "streams", "kv"})
 
 
-def _look(batches: Iterator[Any]) -> Iterator[Any]:
-    """Runs on an executor: counts rows, and says what Python it has."""
-    import pyarrow as pa
-
-    rows = sum(batch.num_rows for batch in batches)
-    found = f"{sys.executable} {sys.version.split()[0]}"
-    try:
-        import headwater.spark.wire.wire_reader  # noqa: F401
-    except ImportError as error:
-        found += f", which cannot import headwater: {error}"
-    yield pa.RecordBatch.from_pydict({"rows": [rows], "found": [found]})
+def _options(source: Mapping[str, str]) -> SourceOptions:
+    """The options; where they name no stream, only the servers count."""
+    return parse_options(source if _names_data(source) else {**source, "streams": "*"})

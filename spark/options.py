@@ -15,6 +15,8 @@ DEFAULT_SERVER = "nats://127.0.0.1:4222"
 DEFAULT_PORT = 4222
 #: Seconds; long enough for a server to restart or a leader to be found.
 DEFAULT_RETRY = 120.0
+#: Seconds that `minMsgsPerTrigger` may hold messages back.
+DEFAULT_DELAY = 900.0
 META_COLUMNS = (
     "stream",
     "subject",
@@ -50,11 +52,15 @@ OPTIONS = {
     ),
     "domain": "JetStream domain: the API is reached as $JS.<domain>.API",
     "subjects": "comma-separated subject filters; default everything",
-    "starting": "earliest, or the first sequence to read",
+    "starting": "earliest, or the first sequence to read; for readStream also latest",
     "ending": "latest (fixed at load; at each action with .schema()), or the last sequence",
     "startingTimestamp": "in place of starting: read messages stored at or after it (RFC 3339)",
     "endingTimestamp": "in place of ending: read messages stored before it (RFC 3339)",
-    "partitions": "how many tasks read one stream, 1 to 10000; default by size",
+    "partitions": "into how many ranges one stream is cut, 1 to 10000; default by size",
+    "maxPartitions": (
+        "most tasks of a read or microbatch, which share ranges; default 64, or one for each "
+        "million rows or 128 MiB"
+    ),
     "columns": "comma-separated metadata columns: " + ", ".join(META_COLUMNS),
     "headers": "off, map (string to string) or raw (bytes)",
     "valueFormat": "raw, or json, msgpack or cbor to decode payloads into columns",
@@ -76,6 +82,14 @@ OPTIONS = {
     "maxBytesPerTrigger": (
         "for readStream: about so many bytes of one microbatch, by the mean size of the "
         "stream's messages; at least one message of each stream"
+    ),
+    "minMsgsPerTrigger": (
+        "for readStream: wait until so many sequences are there, or maxTriggerDelay has passed"
+    ),
+    "maxTriggerDelay": "for readStream: longest wait for minMsgsPerTrigger, as 30s or 15m (15m)",
+    "onRecreated": (
+        "for readStream, when a stream was deleted and created again: fail, or restart to read "
+        "the new stream from its start; what the old one still had is lost then"
     ),
     "readPath": "auto, block (fail unless the server answers block reads) or wire",
     "account": "set by headwater.spark.read.account.ReadAccount, which counts rows",
@@ -115,8 +129,14 @@ _KAFKAS = {
     "startingoffsets": "starting",
     "endingoffsets": "ending",
     "maxoffsetspertrigger": "maxMsgsPerTrigger",
+    "minoffsetspertrigger": "minMsgsPerTrigger",
+    "minpartitions": "partitions",
+    "includeheaders": "headers",
+    "startingoffsetsbytimestamp": "startingTimestamp",
+    "endingoffsetsbytimestamp": "endingTimestamp",
     "topic": "stream",
 }
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _BUCKET = re.compile(r"[A-Za-z0-9_-]{1,252}")
 _T = TypeVar("_T", int, float)
 
@@ -174,6 +194,11 @@ class SourceOptions:
     bucket: str = ""
     changes: bool = False
     patterns: tuple[str, ...] = ()
+    min_per_trigger: int = 0
+    trigger_delay: float = DEFAULT_DELAY
+    restart_recreated: bool = False
+    max_partitions: int | None = None
+    from_latest: bool = False
 
     @property
     def column_kinds(self) -> dict[str, str]:
@@ -183,7 +208,8 @@ class SourceOptions:
     @property
     def may_expire(self) -> bool:
         """May limits remove planned rows? Earliest is what is there, a sequence is a promise."""
-        return self.starting == 0 if self.allow_expired is None else self.allow_expired
+        earliest = self.starting == 0 and not self.from_latest
+        return earliest if self.allow_expired is None else self.allow_expired
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
@@ -201,10 +227,15 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         raise OptionError("option 'valueSchema' needs valueFormat=json, msgpack or cbor")
     headers = _choice(options, "headers", ("off", "map", "raw"))
     starting = _start(options.get("starting", "earliest"))
+    from_latest = options.get("starting", "").lower() == "latest"
     for name, time in (("starting", "startingTimestamp"), ("ending", "endingTimestamp")):
         if name in options and time in options:
             raise OptionError(f"options '{name}' and '{time}' exclude each other: give one")
     retry = _number(options, "retryTimeout", float, 0, 86_400)
+    most = _number(options, "maxMsgsPerTrigger", int, 1, 1 << 53)
+    least = _number(options, "minMsgsPerTrigger", int, 1, 1 << 53) or 0
+    if most is not None and least > most:
+        raise OptionError("option 'minMsgsPerTrigger' is above 'maxMsgsPerTrigger'")
     return SourceOptions(
         endpoint=_endpoint(options),
         streams=streams,
@@ -214,6 +245,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         api_prefix=f"$JS.{domain}.API" if domain else "$JS.API",
         filters=_filters(options, bucket),
         starting=starting,
+        from_latest=from_latest,
         ending=_end(options.get("ending", "latest")),
         partitions=_number(options, "partitions", int, 1, 10_000),
         columns=_columns(options, headers),
@@ -225,7 +257,11 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=_flag(options, "failOnDataLoss", True),
         batch_bytes=_number(options, "batchBytes", int, 1 << 16, 1 << 26) or 2 << 20,
         allow_expired=_flag(options, "allowExpired", True) if "allowExpired" in options else None,
-        max_per_trigger=_number(options, "maxMsgsPerTrigger", int, 1, 1 << 53),
+        max_per_trigger=most,
+        min_per_trigger=least,
+        trigger_delay=_delay(options),
+        restart_recreated=_choice(options, "onRecreated", ("fail", "restart")) == "restart",
+        max_partitions=_number(options, "maxPartitions", int, 1, 10_000),
         retry_timeout=DEFAULT_RETRY if retry is None else retry,
         account=_number(options, "account", int, 0, 1 << 62),
         max_bytes_per_trigger=_number(options, "maxBytesPerTrigger", int, 1, 1 << 53),
@@ -365,11 +401,22 @@ def _number(
     return value
 
 
+def _delay(options: Mapping[str, str]) -> float:
+    """Seconds of `maxTriggerDelay`, which may have a unit as Spark's own options have."""
+    text = options.get("maxTriggerDelay", "15m")
+    match = re.fullmatch(r"(\d{1,8})\s*(s|m|h|d|)", text.strip().lower())
+    if match is None:
+        raise OptionError(f"option 'maxTriggerDelay' is {text!r}; it takes a span as 30s or 15m")
+    return float(match.group(1)) * _UNITS[match.group(2)]
+
+
 def _start(text: str) -> int:
-    if text.lower() == "earliest":
+    if text.lower() in ("earliest", "latest"):
         return 0
     if not text.isdigit() or int(text) < 1:
-        raise OptionError(f"option 'starting' is {text!r}; it takes earliest or a sequence from 1")
+        raise OptionError(
+            f"option 'starting' is {text!r}; it takes earliest, latest or a sequence from 1"
+        )
     return int(text)
 
 

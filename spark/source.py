@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from headwater.spark.errors import LostRangeError, OptionError, UnknownStreamError
 from headwater.spark.options import SourceOptions, parse_options
 from headwater.spark.read.layout import Layout, default_layout, user_layout
-from headwater.spark.read.partition import RangePartition, read_partition
+from headwater.spark.read.partition import packed, read_partition
 from headwater.spark.read.planning import SequenceRange, plan_ranges
 from headwater.spark.read.pushdown import Narrowing, narrow, plan_narrowed
 from headwater.spark.read.sampling import infer_fields
@@ -82,6 +82,11 @@ class HeadwaterSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         if self._unread is not None:
             raise self._unread
+        if self._options.from_latest:
+            raise OptionError(
+                "a batch cannot start at latest: there is nothing behind it. Give starting a "
+                "sequence, or startingTimestamp"
+            )
         # With the setting for pushdown off, Spark refuses a reader that has `pushFilters`.
         # Filters on a bucket's table hold for the latest values, not for those before them.
         whole = self._options.bucket and not self._options.changes
@@ -128,7 +133,7 @@ class HeadwaterReader(DataSourceReader):
         if self._options.bucket and not self._options.changes:
             # The last value of a key shows only at the end: one task reads a table.
             ranges = ranges[:1]
-        return [RangePartition(work) for work in ranges]
+        return packed(ranges, self._options.max_partitions)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_partition(self._options, self._layout, partition)

@@ -1,32 +1,30 @@
 """Anomalies: values of a device that are unlike its own values before.
 
 One detector for each key (`detector.py`). In a batch the rows of a key are judged in the order of
-their times; in a streaming query in the order in which they come, and the detectors are the
-query's state.
+their times; a job that follows (`following/anomaly.py`) judges them as they come.
 """
 
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.spark.errors import OptionError
 from headwater.spark.jobs.detector import MEMORY, QUIET, THRESHOLD, Detector
-from headwater.spark.jobs.events import OURS, EventKind, event_columns, event_options, read_events
+from headwater.spark.jobs.events import OURS, EventKind, read_events
 from headwater.spark.jobs.job import (
     check_output,
     checked_source,
     job_session,
     kept_findings,
     missing_rows,
+    planned_rows,
 )
 from headwater.spark.jobs.watch import JobProgress, watched
 from headwater.spark.read.account import ReadAccount
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 #: A pandas.DataFrame.
 Rows = Any
@@ -104,7 +102,11 @@ def run_anomaly(
     """
     started = time.monotonic()
     check_anomaly(source, out, overwrite)
-    with job_session("anomaly", spark) as session, watched(session, "read", progress) as enter:
+    planned = planned_rows(source, progress)
+    with (
+        job_session("anomaly", spark) as session,
+        watched(session, "read", progress, planned) as enter,
+    ):
         account = ReadAccount(session)
         events = read_events(session, source, strange.kind, account).persist()
         try:
@@ -146,51 +148,3 @@ def _judged(events: "DataFrame", strange: Strange) -> "DataFrame":
 
     known = events.where("key IS NOT NULL AND value IS NOT NULL")
     return known.groupBy("key").applyInPandas(judge, FINDING)
-
-
-def follow_anomaly(
-    source: Mapping[str, str],
-    strange: Strange,
-    found: Callable[[dict[str, Any]], None],
-    checkpoint: str,
-    spark: "SparkSession",
-    *,
-    until_now: bool = False,
-) -> "StreamingQuery":
-    """Judge messages as they come, in a streaming query; returns it, at work.
-
-    `found` is called on the driver with each strange value: once, or again when the query ended
-    between a finding and its checkpoint. `until_now` ends it with what is there.
-    Raises OptionError and the source's errors.
-    """
-    from pyspark.sql.streaming.state import GroupStateTimeout
-
-    check_anomaly(source, None, False)
-
-    def judge(
-        key: tuple[str], parts: "Iterator[Rows]", state: Any
-    ) -> "Iterator[Rows]":
-        import pandas  # type: ignore[import-untyped]
-
-        detector = Detector(strange.memory, strange.quiet)
-        if state.exists:
-            detector.restore(json.loads(state.get[0]))
-        rows = pandas.concat(list(parts)).sort_values(["stream", "sequence"])
-        yield strange.judge(detector, rows)
-        state.update((json.dumps(detector.state()),))
-
-    options = {**source, **event_options(strange.kind)}
-    frame = spark.readStream.format("headwater").options(**options).load()
-    events = event_columns(frame, strange.kind)
-    known = events.where("key IS NOT NULL AND value IS NOT NULL")
-    judged = known.groupBy("key").applyInPandasWithState(
-        judge, FINDING, "detector string", "append", GroupStateTimeout.NoTimeout
-    )
-
-    def report(rows: "DataFrame", _: int) -> None:
-        for row in rows.orderBy("t_us", "key", "sequence").collect():
-            found(row.asDict())
-
-    writer = judged.writeStream.foreachBatch(report).option("checkpointLocation", checkpoint)
-    trigger = {"availableNow": True} if until_now else {"processingTime": "1 second"}
-    return writer.trigger(**trigger).start()

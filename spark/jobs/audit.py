@@ -14,7 +14,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.spark.errors import OptionError
-from headwater.spark.jobs.job import check_output, checked_source, job_session, kept_findings, load
+from headwater.spark.jobs.job import (
+    check_output,
+    checked_source,
+    job_session,
+    kept_findings,
+    load,
+    planned_rows,
+)
 from headwater.spark.jobs.watch import JobProgress, watched
 from headwater.spark.options import SourceOptions
 from headwater.spark.read.account import ReadAccount
@@ -105,6 +112,14 @@ def check_audit(
         check_output(out, overwrite)
 
 
+def audit_state(
+    origin: Mapping[str, str], mirror: Mapping[str, str]
+) -> tuple[int, list[str]]:
+    """The mirror's last sequence, and when both streams were made."""
+    infos = [side.info() for side in _sides(origin, mirror)]
+    return int(infos[1]["state"]["last_seq"]), [str(info["created"]) for info in infos]
+
+
 def run_audit(
     origin: Mapping[str, str],
     mirror: Mapping[str, str],
@@ -128,7 +143,11 @@ def run_audit(
     left, right = _sides(origin, mirror)
     # The mirror's end first: what comes into the origin afterwards cannot be missed.
     end = int(right.info()["state"]["last_seq"])
-    with job_session("audit", spark) as session, watched(session, "digest", progress) as enter:
+    planned = max(planned_rows(each.source, progress) for each in (left, right))
+    with (
+        job_session("audit", spark) as session,
+        watched(session, "digest", progress, planned) as enter,
+    ):
         accounts = ReadAccount(session), ReadAccount(session)
         digests = [
             _range_digests(_messages(session, side, "earliest", end, with_time, account), span)

@@ -248,7 +248,7 @@ def _write(
         yield pa.RecordBatch.from_pydict({name: [done[name]] for name in names})
 
     found = rows.mapInArrow(publish, _WRITTEN).collect()
-    written = [Written(**row.asDict(), query=query, run=created) for row in found]
+    written = [Written(**row.asDict(), query=query, run=created, created=created) for row in found]
     total = sum(each.rows + each.skipped for each in written)
     if total != count and not any(each.replayed for each in written):
         raise LostRangeError(f"{total} of {count} rows were written: the export's files changed")

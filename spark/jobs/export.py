@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from headwater.spark.jobs.watch import JobProgress, watched
 from headwater.spark.options import SourceOptions, parse_options
 from headwater.spark.read.account import ReadAccount, ReadPositions, classify
 from headwater.spark.read.planning import SequenceRange, plan_ranges, recreated
-from headwater.spark.read.stream_names import stream_info
+from headwater.spark.read.stream_names import stream_info, stream_names
 from headwater.spark.wire.connection import Connection
 
 if TYPE_CHECKING:
@@ -112,14 +113,85 @@ def run_export(
         folder.mkdir(parents=True)
         _write(folder, manifest)
     _check_incarnations(manifest, options)
+    with ExitStack() as stack:
+        if any("rows" not in work for work in manifest["pieces"]):
+            spark = stack.enter_context(job_session("export", spark))
+        return _work_off(spark, source, path, form, manifest, progress, started)
+
+
+def check_more(given: Mapping[str, str], path: str, form: str) -> None:
+    """Raise what can be known to be wrong before an export begins that goes on for ever."""
+    check_export(given, path, form, resume=(Path(path) / MANIFEST).exists())
+
+
+def export_more(
+    source: Mapping[str, str],
+    path: str,
+    form: str,
+    progress: Callable[[JobProgress], None] | None,
+    spark: "SparkSession",
+    piece: int = PIECE,
+) -> ExportResult:
+    """Export what the streams got behind the last piece, after pieces that are not done.
+
+    Raises LostRangeError when messages left the streams before they were exported, unless
+    options allow that; and like `run_export`.
+    """
+    started = time.monotonic()
+    check_more(source, path, form)
+    options, folder = parse_options(source), Path(path)
+    manifest: dict[str, Any] = {"request": _request(source, form), "pieces": []}
+    if (folder / MANIFEST).exists():
+        manifest = read_manifest(folder)
+    else:
+        folder.mkdir(parents=True)
+    _check_incarnations(manifest, options)
+    manifest["pieces"] += _behind(manifest, options, piece)
+    _write(folder, manifest)
+    return _work_off(spark, source, path, form, manifest, progress, started)
+
+
+def _behind(
+    manifest: Mapping[str, Any], options: SourceOptions, piece: int
+) -> list[dict[str, Any]]:
+    """Pieces behind the last ones; of streams without a piece, those of the options."""
+    ends = {work["range"]["stream"]: work["range"]["end"] for work in manifest["pieces"]}
+    with Connection(options.endpoint) as connection:
+        names = stream_names(connection, options)
+    pieces: list[dict[str, Any]] = []
+    for name in names:
+        one = replace(options, streams=(name,), patterns=())
+        if name in ends:
+            one = replace(one, starting=ends[name] + 1, starting_time=None)
+        fresh = _cut(tuple(work for work in plan_ranges(one) if work.planned), piece)
+        if fresh and name in ends:
+            # What expired between two pieces was never planned.
+            front = fresh[0]["range"]
+            fresh[0]["gone"] = max(0, front["plan_first"] - ends[name] - 1)
+        pieces += fresh
+    return pieces
+
+
+def _work_off(
+    spark: "SparkSession | None",
+    source: Mapping[str, str],
+    path: str,
+    form: str,
+    manifest: dict[str, Any],
+    progress: Callable[[JobProgress], None] | None,
+    started: float,
+) -> ExportResult:
+    """Export the pieces that are not done; needs a session when there are any."""
+    folder = Path(path)
     waiting = [work for work in manifest["pieces"] if "rows" not in work]
     resumed = len(manifest["pieces"]) - len(waiting)
-    if waiting:
-        with job_session("export", spark) as session:
-            for work in waiting:
-                with watched(session, f"piece {work['range']['start']}", progress):
-                    work |= _export(session, source, folder, form, work)
-                _write(folder, manifest)
+    for work in waiting:
+        if spark is None:
+            raise OptionError("an export needs a session")
+        planned = work["range"]["planned"]
+        with watched(spark, f"piece {work['range']['start']}", progress, planned):
+            work |= _export(spark, source, folder, form, work)
+        _write(folder, manifest)
     done = manifest["pieces"]
     sums = {
         name: sum(work[name] for work in done)
@@ -220,7 +292,7 @@ def _export(
         "allowExpired": "true",
     }
     # Times were made sequences when the pieces were cut.
-    left_out = {"startingtimestamp", "endingtimestamp", *(name.lower() for name in ours)}
+    left_out = {"streams", "startingtimestamp", "endingtimestamp", *(name.lower() for name in ours)}
     rest = {name: text for name, text in source.items() if name.lower() not in left_out}
     target = str(folder / f"stream={planned.stream}" / f"from={planned.start}")
     frame = _written_as(load(spark, rest, **_FORMAT, **ours, **account.options), form)
@@ -233,7 +305,8 @@ def _export(
         planned, planned.planned - total.planned, ReadPositions(), _info(options, planned.stream)
     )
     expired, lost = missing_rows(total, back)
-    expired, lost = expired + gone.expired, lost + gone.lost
+    expired += gone.expired + work.get("gone", 0)
+    lost += gone.lost
     if (expired and not options.may_expire) or (lost and options.fail_on_data_loss):
         raise LostRangeError(
             f"of {planned.planned} planned messages of stream {planned.stream!r}, sequences "
@@ -244,7 +317,7 @@ def _export(
     return {
         "rows": total.delivered,
         "read_back": back,
-        "planned": planned.planned,
+        "planned": planned.planned + work.get("gone", 0),
         "expired": expired,
         "lost": lost,
     }

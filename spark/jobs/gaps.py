@@ -19,6 +19,7 @@ from headwater.spark.jobs.job import (
     job_session,
     kept_findings,
     missing_rows,
+    planned_rows,
     span_micros,
 )
 from headwater.spark.jobs.watch import JobProgress, watched
@@ -78,6 +79,14 @@ def check_gaps(
     source: Mapping[str, str], expected: Expectation, out: str | None, overwrite: bool
 ) -> None:
     """Raise what can be known to be wrong before anything is started."""
+    check_expectation(source, expected)
+    if out is not None:
+        check_output(out, overwrite)
+    checked_source("gaps", source, OURS)
+
+
+def check_expectation(source: Mapping[str, str], expected: Expectation) -> None:
+    """Raises OptionError for an expectation that makes no sense of this source."""
     if expected.every:
         _ = expected.micros
         if expected.kind.counter:
@@ -88,9 +97,6 @@ def check_gaps(
             "sequences have gaps where subjects are left out: state --every or --counter, or "
             "leave --subject away"
         )
-    if out is not None:
-        check_output(out, overwrite)
-    checked_source("gaps", source, OURS)
 
 
 def run_gaps(
@@ -110,14 +116,18 @@ def run_gaps(
     """
     started = time.monotonic()
     check_gaps(source, expected, out, overwrite)
-    with job_session("gaps", spark) as session, watched(session, "read", progress) as enter:
+    planned = planned_rows(source, progress)
+    with (
+        job_session("gaps", spark) as session,
+        watched(session, "read", progress, planned) as enter,
+    ):
         account = ReadAccount(session)
         events = read_events(session, source, expected.kind, account).persist()
         try:
-            counts = _counts(events, expected)
+            counts = count_events(events, expected)
             enter("search")
-            steps = _steps(events, expected).persist()
-            sums = _sums(steps)
+            steps = find_steps(events, expected).persist()
+            sums = sum_steps(steps)
             order = ["key", "from_us" if expected.every else "first"]
             gaps = steps.where("missing > 0").drop("step")
             findings = kept_findings(gaps, order, out, overwrite)
@@ -136,7 +146,7 @@ def run_gaps(
     )
 
 
-def _counts(events: "DataFrame", expected: Expectation) -> dict[str, int]:
+def count_events(events: "DataFrame", expected: Expectation) -> dict[str, int]:
     from pyspark.sql import functions as f
 
     of_sequences = not expected.every and not expected.kind.counter
@@ -150,7 +160,7 @@ def _counts(events: "DataFrame", expected: Expectation) -> dict[str, int]:
     ).collect()[0].asDict()
 
 
-def _sums(steps: "DataFrame") -> dict[str, int]:
+def sum_steps(steps: "DataFrame") -> dict[str, int]:
     from pyspark.sql import functions as f
 
     return steps.agg(
@@ -161,7 +171,7 @@ def _sums(steps: "DataFrame") -> dict[str, int]:
     ).collect()[0].asDict()
 
 
-def _steps(events: "DataFrame", expected: Expectation) -> "DataFrame":
+def find_steps(events: "DataFrame", expected: Expectation) -> "DataFrame":
     """Steps that are none of one: key, two bounds, missing, step."""
     from pyspark.sql import functions as f
 
@@ -173,7 +183,7 @@ def _steps(events: "DataFrame", expected: Expectation) -> "DataFrame":
         return silent.select(
             "*", missing.cast("long").alias("missing"), f.lit(1).alias("step")
         )
-    pairs = _counter_pairs(events) if expected.kind.counter else _sequence_pairs(events)
+    pairs = counter_pairs(events) if expected.kind.counter else sequence_pairs(events)
     step = f.col("after") - f.col("before")
     return pairs.where(step != 1).select(
         "key",
@@ -184,7 +194,7 @@ def _steps(events: "DataFrame", expected: Expectation) -> "DataFrame":
     )
 
 
-def _counter_pairs(events: "DataFrame") -> "DataFrame":
+def counter_pairs(events: "DataFrame") -> "DataFrame":
     """Counters of a key that follow each other in its stream: key, before, after."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -195,7 +205,7 @@ def _counter_pairs(events: "DataFrame") -> "DataFrame":
     return pairs.where("before IS NOT NULL")
 
 
-def _sequence_pairs(events: "DataFrame") -> "DataFrame":
+def sequence_pairs(events: "DataFrame") -> "DataFrame":
     """Sequences that follow each other in their stream: in buckets, and from one to the next."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f

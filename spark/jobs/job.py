@@ -3,13 +3,14 @@
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.spark.errors import OptionError
 from headwater.spark.options import SourceOptions, parse_options
 from headwater.spark.read.account import RangeReport
-from headwater.spark.read.planning import check_streams
+from headwater.spark.read.planning import check_streams, plan_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,18 +44,36 @@ def job_session(name: str, spark: "SparkSession | None") -> "Iterator[SparkSessi
             own.stop()
 
 
-def checked_source(name: str, source: Mapping[str, str], ours: Collection[str]) -> SourceOptions:
+def checked_source(
+    name: str, source: Mapping[str, str], ours: Collection[str], follows: bool = False
+) -> SourceOptions:
     """The options of a job's source, whose streams are there and can be read.
 
-    `ours` are the options, in lower case, that the job `name` sets. Raises OptionError and
-    what `check_streams` raises.
+    `ours` are the options, in lower case, that the job `name` sets. A job that `follows` may begin
+    where the streams end. Raises OptionError and what `check_streams` raises.
     """
     for option in source:
         if option.lower() in ours:
             raise OptionError(f"option '{option}' is set by the {name} itself")
     options = parse_options(source)
+    if options.from_latest and not follows:
+        raise OptionError(
+            "there is nothing behind latest: start at a sequence, or at earliest. A rollup, gaps, "
+            "anomaly or uptime with --follow may start at latest"
+        )
     check_streams(options)
     return options
+
+
+def planned_rows(source: Mapping[str, str], wanted: object) -> int:
+    """The rows that a read of `source` has, for progress; 0 when nobody `wanted` to know.
+
+    Raises like `plan_ranges`.
+    """
+    if wanted is None:
+        return 0
+    options = replace(parse_options(source), partitions=1)
+    return sum(work.planned for work in plan_ranges(options))
 
 
 def check_output(path: str, overwrite: bool) -> None:

@@ -4,8 +4,9 @@ A message is {"device": str, "metric": str, "t_us": int, "value": number, "id": 
 is microseconds since 1970; instead of it there may be "ts" (RFC 3339), or nothing, and then
 the time at which the stream took the message in counts. `id` may be missing.
 
-The stream is read once. The same decoded rows feed the rollup and the proof that each message
-of the range was counted once: distinct (stream, sequence), and distinct ids.
+The stream is read once. Readers add up what they read; the parts, and proofs of which sequences
+they are of, are all that Spark has. So the proof that each message of the range was counted once
+is of the same rows as the windows.
 """
 
 import time
@@ -13,28 +14,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from headwater.spark.errors import SourceError
 from headwater.spark.jobs.job import (
     check_output,
     checked_source,
     job_session,
     load,
     missing_rows,
+    planned_rows,
     span_micros,
 )
 from headwater.spark.jobs.watch import JobProgress, watched
+from headwater.spark.jobs.window_source import MICROS, WindowSource
+from headwater.spark.jobs.windows import finished, merge
 from headwater.spark.read.account import ReadAccount
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 VALUE_SCHEMA = "device string, metric string, t_us long, ts timestamp, value double, id string"
-_FORMAT = {
+FORMAT = {
     "columns": "stream,sequence,timestamp",
     "metadataPrefix": "_",
     "valueFormat": "json",
     "valueSchema": VALUE_SCHEMA,
 }
-_OURS = {name.lower() for name in _FORMAT} | {"headers", "mode", "account"}
+OURS = {name.lower() for name in FORMAT} | {"headers", "mode", "account"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class RollupResult:
     `read` minus `distinct`. `planned` is what the streams held when the read was planned. Of
     it, `expired` messages were removed by the streams' own limits before they could be read,
     and `lost` ones are missing for another reason. `ids` counts messages with an id,
-    `distinct_ids` the distinct ones, `duplicate_ids` the difference.
+    `distinct_ids` the distinct ones, `duplicate_ids` the difference: None if nobody asked.
     """
 
     rows: int
@@ -60,8 +65,8 @@ class RollupResult:
     expired: int
     lost: int
     ids: int
-    distinct_ids: int
-    duplicate_ids: int
+    distinct_ids: int | None
+    duplicate_ids: int | None
     path: str
     seconds: float
 
@@ -77,20 +82,25 @@ def run_rollup(
     overwrite: bool = False,
     progress: Callable[[JobProgress], None] | None = None,
     spark: "SparkSession | None" = None,
+    count_ids: bool = False,
 ) -> RollupResult:
     """Read, aggregate, write, prove.
 
     `source` are options of `format("headwater")`; stream is the one that is needed. `path` is
     a folder for Parquet files: with `overwrite` its old content is replaced, else it must not
-    exist. `progress` is called about four times a second from another thread. Without a
-    session, a local one is started, and stopped at the end.
+    exist. `count_ids` reads the streams once more to count distinct ids. `progress` is called
+    about four times a second from another thread. Without a session, a local one is started,
+    and stopped at the end.
 
-    Raises OptionError, FileExistsError, the source's errors, and Spark's with those in them.
+    Raises OptionError, FileExistsError, the source's errors, SourceError when the files have
+    other counts than the readers, and Spark's with those in them.
     """
     started = time.monotonic()
     check_rollup(source, path, window, overwrite)
     with job_session("rollup", spark) as session:
-        return _rolled_up(session, source, path, window, overwrite, progress, started)
+        return _rolled_up(
+            session, source, path, window, overwrite, count_ids, progress, started
+        )
 
 
 def _rolled_up(
@@ -99,34 +109,46 @@ def _rolled_up(
     path: str,
     window: str,
     overwrite: bool,
+    count_ids: bool,
     progress: Callable[[JobProgress], None] | None,
     started: float,
 ) -> RollupResult:
     account = ReadAccount(spark)
-    rows = _telemetry(load(spark, source, **_FORMAT, **account.options)).persist()
+    spark.dataSource.register(WindowSource)
+    micros = span_micros(window, "window")
+    options = {**source, **FORMAT, **account.options, MICROS: str(micros)}
+    parts = spark.read.format(WindowSource.name()).options(**options).load().persist()
     try:
-        with watched(spark, "aggregate", progress) as enter:
+        planned = planned_rows(source, progress)
+        with watched(spark, "aggregate", progress, planned, account) as enter:
             mode = "overwrite" if overwrite else "errorifexists"
-            _rollup(rows, span_micros(window, "window")).write.mode(mode).parquet(path)
+            merged = merge(parts.where("device IS NOT NULL"))
+            finished(merged, micros).write.mode(mode).parquet(path)
             enter("verify")
-            proof = _proof(rows)
+            proof = _proof(parts)
             written = _written(spark, path)
+            distinct_ids = _distinct_ids(spark, source) if count_ids else None
     finally:
-        rows.unpersist()
-    expired, lost = missing_rows(account.total, proof["distinct"])
+        parts.unpersist()
+    if written["rows"] != proof.valid:
+        raise SourceError(
+            f"{proof.valid} messages went into the windows, and {written['rows']} are in {path}: "
+            "executors may have ended under way. Run the job again"
+        )
+    expired, lost = missing_rows(account.total, proof.rows - proof.repeats)
     return RollupResult(
         rows=written["rows"],
         groups=written["groups"],
-        read=proof["read"],
-        invalid=proof["read"] - written["rows"],
-        distinct=proof["distinct"],
-        duplicates=proof["read"] - proof["distinct"],
+        read=proof.rows,
+        invalid=proof.rows - proof.valid,
+        distinct=proof.rows - proof.repeats,
+        duplicates=proof.repeats,
         planned=account.total.planned,
         expired=expired,
         lost=lost,
-        ids=proof["ids"],
-        distinct_ids=proof["distinct_ids"],
-        duplicate_ids=proof["ids"] - proof["distinct_ids"],
+        ids=proof.ids,
+        distinct_ids=distinct_ids,
+        duplicate_ids=None if distinct_ids is None else proof.ids - distinct_ids,
         path=path,
         seconds=round(time.monotonic() - started, 3),
     )
@@ -137,76 +159,45 @@ def check_rollup(source: Mapping[str, str], path: str, window: str, overwrite: b
     streams and servers."""
     span_micros(window, "window")
     check_output(path, overwrite)
-    checked_source("rollup", source, _OURS)
+    checked_source("rollup", source, OURS)
 
 
-def _telemetry(frame: "DataFrame") -> "DataFrame":
-    """Columns that the rollup and its proof need; rows that are no telemetry have no device.
+@dataclass(frozen=True)
+class Proof:
+    """Messages read, of them telemetry, with an id, and read more than once."""
 
-    A corrupt message without a time may have had one, which cannot be read: it must not count
-    at the time of its arrival.
-    """
+    rows: int = 0
+    valid: int = 0
+    ids: int = 0
+    repeats: int = 0
+
+
+def _proof(parts: "DataFrame") -> Proof:
+    """Add up what the readers say. Where two of them read one stretch, one was too many."""
+    total = Proof()
+    highest: dict[str, int] = {}
+    proofs = parts.where("device IS NULL").select(
+        "stream", "first_seq", "last_seq", "count", "valid", "ids", "repeats"
+    )
+    for row in proofs.orderBy("stream", "first_seq").toLocalIterator():
+        overlap = min(row["count"], max(0, highest.get(row["stream"], 0) - row["first_seq"] + 1))
+        highest[row["stream"]] = max(highest.get(row["stream"], 0), row["last_seq"])
+        total = Proof(
+            total.rows + row["count"],
+            total.valid + row["valid"],
+            total.ids + row["ids"],
+            total.repeats + max(row["repeats"], overlap),
+        )
+    return total
+
+
+def _distinct_ids(spark: "SparkSession", source: Mapping[str, str]) -> int:
+    """Distinct ids, exactly: the streams are read once more, and Spark keeps all ids on disk."""
     from pyspark.sql import functions as f
 
-    whole = f.expr("device IS NOT NULL AND metric IS NOT NULL AND value IS NOT NULL")
-    whole &= f.expr("_corrupt_record IS NULL OR t_us IS NOT NULL OR ts IS NOT NULL")
-    moment = f.coalesce("t_us", f.unix_micros("ts"), f.unix_micros("_timestamp"))
-    return frame.select(
-        f.col("_stream").alias("stream"),
-        f.col("_sequence").alias("sequence"),
-        f.when(whole, f.col("device")).alias("device"),
-        "metric",
-        moment.alias("t_us"),
-        "value",
-        "id",
-    )
-
-
-def _rollup(rows: "DataFrame", micros: int) -> "DataFrame":
-    """One row per device, metric and window, sorted within each file."""
-    from pyspark.sql import functions as f
-
-    start = f.col("t_us") - f.expr(f"pmod(t_us, {micros})")
-    grouped = rows.where("device IS NOT NULL").groupBy("device", "metric", start.alias("window_us"))
-    totals = grouped.agg(
-        f.count("*").alias("count"),
-        f.min("value").alias("min"),
-        f.max("value").alias("max"),
-        f.avg("value").alias("avg"),
-        f.sum("value").alias("sum"),
-        f.max_by("value", f.struct("t_us", "sequence")).alias("last"),
-        f.min("sequence").alias("first_seq"),
-        f.max("sequence").alias("last_seq"),
-    )
-    return totals.select(
-        "device",
-        "metric",
-        f.timestamp_micros("window_us").alias("window_start"),
-        f.timestamp_micros(f.col("window_us") + f.lit(micros)).alias("window_end"),
-        *("count", "min", "max", "avg", "sum", "last", "first_seq", "last_seq"),
-    ).sortWithinPartitions("device", "metric", "window_start")
-
-
-def _proof(rows: "DataFrame") -> dict[str, int]:
-    """Count rows, distinct (stream, sequence), ids and distinct ids; all of them exactly.
-
-    Sequences are counted in bitmaps of 32768 each, which map tasks merge before the shuffle.
-    """
-    from pyspark.sql import functions as f
-
-    position = f.bitmap_bit_position("sequence")
-    buckets = rows.groupBy("stream", f.bitmap_bucket_number("sequence").alias("bucket")).agg(
-        f.count("*").alias("read"),
-        f.count("id").alias("ids"),
-        f.bitmap_count(f.bitmap_construct_agg(position)).alias("distinct"),
-    )
-    sums = buckets.agg(
-        *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in ("read", "ids", "distinct"))
-    ).collect()[0]
-    distinct_ids = 0
-    if sums["ids"]:
-        distinct_ids = rows.agg(f.count_distinct("id")).collect()[0][0]
-    return {**sums.asDict(), "distinct_ids": distinct_ids}
+    only = {**FORMAT, "columns": "sequence", "valueSchema": "id string"}
+    found = load(spark, source, **only).agg(f.count_distinct("id")).collect()[0][0]
+    return int(found)
 
 
 def _written(spark: "SparkSession", path: str) -> dict[str, int]:

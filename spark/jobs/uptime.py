@@ -13,6 +13,7 @@ from headwater.spark.jobs.job import (
     job_session,
     kept_findings,
     missing_rows,
+    planned_rows,
     span_micros,
 )
 from headwater.spark.jobs.watch import JobProgress, watched
@@ -83,7 +84,11 @@ def run_uptime(
     kind = kind or EventKind()
     check_uptime(source, silence, out, overwrite)
     micros = span_micros(silence, "--silence")
-    with job_session("uptime", spark) as session, watched(session, "read", progress) as enter:
+    planned = planned_rows(source, progress)
+    with (
+        job_session("uptime", spark) as session,
+        watched(session, "read", progress, planned) as enter,
+    ):
         account = ReadAccount(session)
         events = read_events(session, source, kind, account).persist()
         try:

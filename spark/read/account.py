@@ -169,6 +169,10 @@ class ReadAccount:
         """Options of the source that make its tasks report here."""
         return {"account": str(self._reports.aid)}
 
+    def forget(self) -> None:
+        """Begin anew: what was reported so far counts no more."""
+        self._reports.value = {}
+
     @property
     def total(self) -> RangeReport:
         """The sum of all reports, in rows."""

@@ -2,7 +2,7 @@
 
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from headwater.spark.read.block_fetch import BlockFetch
 from headwater.spark.read.consumer_fetch import ConsumerFetch
 from headwater.spark.read.latest_values import LatestValues
 from headwater.spark.read.layout import BatchMaker, Layout, wanted_columns
-from headwater.spark.read.planning import SequenceRange
+from headwater.spark.read.planning import TARGET_BYTES, TARGET_ROWS, SequenceRange
 from headwater.spark.read.range_reader import Fetch, RangeReader
 from headwater.spark.wire.wire_reader import WireReader
 
@@ -26,26 +26,59 @@ _FREEZE_READS = 4
 _reads = 0
 #: The end of a range that goes on to wherever its stream ends.
 OPEN_END = 1 << 53
+#: Tasks of small ranges: more than a cluster of some size has cores, and little overhead on one.
+DEFAULT_MOST = 64
+#: What a range costs beside its rows, in rows: a few questions to the server.
+RANGE_ROWS = 5000
 
 _log = logging.getLogger(__name__)
 
 
 class RangePartition(InputPartition):
-    """One task's work."""
+    """One task's work: a range, or several small ones."""
 
-    def __init__(self, work: SequenceRange) -> None:
-        super().__init__(work)
-        self.work = work
+    def __init__(self, *works: SequenceRange) -> None:
+        super().__init__(works)
+        self.works = works
 
     def __repr__(self) -> str:
-        return f"RangePartition({self.work})"
+        return f"RangePartition({', '.join(map(str, self.works))})"
+
+
+def packed(works: Sequence[SequenceRange], most: int | None) -> list[InputPartition]:
+    """Partitions of ranges, in their order: one for each, as long as these are not more than
+    `most`; above that, ranges share partitions of about equal size. None is `DEFAULT_MOST`, or
+    more for ranges that are large together."""
+    # A range has a cost of its own, however few rows it has.
+    sizes = [work.planned + RANGE_ROWS for work in works]
+    if most is None:
+        rows = sum(work.planned for work in works)
+        size = sum(work.planned * work.mean_bytes for work in works)
+        most = max(DEFAULT_MOST, int(max(rows / TARGET_ROWS, size / TARGET_BYTES)) + 1)
+    if len(works) <= most:
+        return [RangePartition(work) for work in works]
+    share = sum(sizes) / most
+    groups: list[list[SequenceRange]] = [[] for _ in range(most)]
+    before = 0
+    for work, size in zip(works, sizes, strict=True):
+        groups[min(most - 1, int((before + size / 2) / share))].append(work)
+        before += size
+    return [RangePartition(*group) for group in groups if group]
 
 
 def read_partition(
     options: SourceOptions, layout: Layout, partition: InputPartition
 ) -> "Iterator[pa.RecordBatch]":
-    """The rows of one partition, and then the report of what became of the planned ones."""
-    work = partition.work if isinstance(partition, RangePartition) else partition.value
+    """The rows of one partition, range by range."""
+    works = partition.works if isinstance(partition, RangePartition) else partition.value
+    for work in works:
+        yield from _read_range(options, layout, work)
+
+
+def _read_range(
+    options: SourceOptions, layout: Layout, work: SequenceRange
+) -> "Iterator[pa.RecordBatch]":
+    """The rows of one range, and then the report of what became of the planned ones."""
     if work.end < work.start:
         return
     _freeze_garbage()

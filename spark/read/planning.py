@@ -156,7 +156,8 @@ def recreated(stream: str) -> StreamRecreatedError:
     return StreamRecreatedError(
         f"stream {stream!r} was deleted and created again, or restored from an older copy, after "
         "the read was planned: sequences that were read before mean nothing now. Load the "
-        "DataFrame again, and a streaming query with a new checkpoint"
+        "DataFrame again; let a streaming query go on with onRecreated=restart, which reads the "
+        "new stream from its start, or begin with a new checkpoint"
     )
 
 

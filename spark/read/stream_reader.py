@@ -22,12 +22,23 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headwater.spark.errors import ConnectError, OptionError, UnknownStreamError
+from headwater.spark.errors import (
+    ConnectError,
+    OptionError,
+    StreamRecreatedError,
+    UnknownStreamError,
+)
 from headwater.spark.options import SourceOptions
 from headwater.spark.read.admission import Admission, Backlog
 from headwater.spark.read.layout import Layout
-from headwater.spark.read.partition import RangePartition, read_partition
-from headwater.spark.read.planning import check_retention, plan_between, recreated, sequence_at
+from headwater.spark.read.partition import packed, read_partition
+from headwater.spark.read.planning import (
+    SequenceRange,
+    check_retention,
+    plan_between,
+    recreated,
+    sequence_at,
+)
 from headwater.spark.read.stream_names import (
     is_gone,
     matches,
@@ -66,6 +77,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._admission = Admission()
         self._next_poll = 0.0
         self._gone: set[str] = set()
+        self._last_trigger: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_connection": None}
@@ -81,12 +93,14 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             check_retention(info["config"])
             first = self._first(stream, info)
             streams[stream] = {"incarnation": info["created"], "sequence": first - 1}
-            if not self._options.starting:
+            if not self._options.starting and not self._options.from_latest:
                 streams[stream]["earliest"] = True
         return {"version": VERSION, "streams": streams}
 
     def _first(self, stream: str, info: dict[str, Any]) -> int:
         options, moment = self._options, self._options.starting_time
+        if options.from_latest:
+            return int(info["state"]["last_seq"]) + 1
         if moment is not None:
             return self._retried(
                 lambda connection: sequence_at(connection, options, stream, moment)
@@ -97,22 +111,60 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The end of the next microbatch: what `limit` and the options admit behind `start`."""
         ends = dict(self._known(start))
         infos = self._news(ends)
-        backlogs = {
-            stream: self._backlog(stream, ends.get(stream) or _beginning(info["created"]), info)
-            for stream, info in infos.items()
-        }
+        for stream, info in infos.items():
+            ends[stream] = self._position(stream, ends.get(stream), info)
+        backlogs = {stream: self._backlog(stream, ends[stream], infos[stream]) for stream in infos}
+        if self._holds_back(sum(backlog.length for backlog in backlogs.values())):
+            self._rest()
+            return start
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         # Spark lifts all limits for a trigger that takes everything at once.
         bounded = isinstance(limit, (ReadMaxRows, ReadMaxBytes))
         size = self._options.max_bytes_per_trigger if bounded else None
         taken = self._admission.share(backlogs, rows, size)
         for stream, backlog in backlogs.items():
-            place = ends.get(stream) or _beginning(infos[stream]["created"])
+            place = ends[stream]
             end = backlog.begin + taken.get(stream, 0)
             waits = backlog.length and stream not in taken
             if end > place["sequence"] and not waits:
                 ends[stream] = {"incarnation": place["incarnation"], "sequence": end}
+        known = start["streams"]
+        # A stream enters the offset with its first messages.
+        ends = {name: at for name, at in ends.items() if at["sequence"] or name in known}
         return {"version": VERSION, "streams": ends}
+
+    def _position(
+        self, stream: str, position: dict[str, Any] | None, info: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Where the query is in a stream, which may have been made anew."""
+        beginning = _beginning(info["created"])
+        if position is None:
+            return beginning
+        if not self._options.restart_recreated or position["incarnation"] == info["created"]:
+            return position
+        _log.warning(
+            "stream %s was created again: the query reads the new one from its start, and not "
+            "what the old one had behind sequence %d",
+            stream, position["sequence"],
+        )  # fmt: skip
+        return beginning
+
+    def _holds_back(self, waiting: int) -> bool:
+        """Whether `waiting` messages are too few for a microbatch, and not old enough."""
+        options, now = self._options, time.monotonic()
+        last = self._last_trigger
+        few = 0 < waiting < options.min_per_trigger and self._frozen is None
+        if few and last is not None and now - last < options.trigger_delay:
+            return True
+        if waiting:
+            self._last_trigger = now
+        return False
+
+    def _rest(self) -> None:
+        """Wait until streams may be asked again."""
+        wait = self._next_poll - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
 
     def _backlog(self, stream: str, position: dict[str, Any], info: dict[str, Any]) -> Backlog:
         """What is there to read behind `position`. Raises StreamRecreatedError."""
@@ -153,12 +205,14 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The ranges between two offsets. Raises LostRangeError, StreamRecreatedError."""
         before = self._known(start)
-        parts: list[InputPartition] = []
+        parts: list[SequenceRange] = []
         for stream, place in self._known(end).items():
             position = before.get(stream) or _beginning(place["incarnation"])
+            if position["incarnation"] != place["incarnation"]:
+                position = _beginning(place["incarnation"])
             if place["sequence"] > position["sequence"]:
                 parts += self._plan(stream, position, place["sequence"])
-        return parts
+        return packed(parts, self._options.max_partitions)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_partition(self._options, self._layout, partition)
@@ -169,7 +223,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._connection.close()
             self._connection = None
 
-    def _plan(self, stream: str, position: dict[str, Any], end: int) -> list[InputPartition]:
+    def _plan(self, stream: str, position: dict[str, Any], end: int) -> list[SequenceRange]:
         options = self._options
         if position.get("earliest") and options.allow_expired is None:
             options = replace(options, allow_expired=True)
@@ -185,7 +239,15 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 raise
             self._lose(stream, first)
             return []
-        return [RangePartition(work) for work in ranges]
+        except StreamRecreatedError:
+            if not options.restart_recreated:
+                raise
+            _log.warning(
+                "stream %s was created again: sequences %d to %d of the old one are lost",
+                stream, first, end,
+            )  # fmt: skip
+            return []
+        return list(ranges)
 
     def _lose(self, stream: str, first: int) -> None:
         """Go on without a stream that is gone. Raises UnknownStreamError unless that is allowed."""
@@ -221,12 +283,11 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         began = time.monotonic()
         infos = self._infos(known)
-        if not any(_has_news(info, known.get(name)) for name, info in infos.items()):
-            wait = self._next_poll - time.monotonic()
-            if wait > 0:
-                time.sleep(wait)
-                began = time.monotonic()
-                infos = self._infos(known)
+        news = any(_has_news(info, known.get(name)) for name, info in infos.items())
+        if not news and self._next_poll > time.monotonic():
+            self._rest()
+            began = time.monotonic()
+            infos = self._infos(known)
         ended = time.monotonic()
         self._next_poll = ended + max(POLL_SECONDS, (POLL_SHARE - 1) * (ended - began))
         for stream, position in known.items():

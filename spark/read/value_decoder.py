@@ -5,6 +5,7 @@ Decoding here instead of in Spark saves one trip of every payload through the JV
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from headwater.spark.read.value_types import checked_type, fitter
@@ -99,7 +100,7 @@ class ValueDecoder:
             rows = self._decode_each(payloads, sequence, bad)
         columns: dict[str, Any] = {}
         for member, name in self._names.items():
-            values = [getattr(row, member) for row in rows]
+            values = list(map(attrgetter(member), rows))
             fit = self._fits[member]
             if fit is not None:
                 values = self._fit(fit, values, payloads, sequence, bad)

@@ -111,7 +111,7 @@ class Connection:
         elif frame.verb == "ERR":
             text = frame.payload.decode("utf-8", "replace")
             if text.lower().startswith(_AUTH_WORDS):
-                raise AuthError(f"the server refused: {text}")
+                raise AuthError(f"the server refused: {text}{_advice(text)}")
             raise ConnectError(f"the server reported: {text}")
         return bool(frame.verb != "MSG")
 
@@ -206,7 +206,10 @@ class Connection:
             except AuthError:
                 self.close()
                 raise
-        raise ConnectError("cannot connect to " + "; ".join(problems))
+        raise ConnectError(
+            f"cannot connect to {'; '.join(problems)}: check option 'servers' (--server), and "
+            "that a server runs there"
+        )
 
     def _open(self, host: str, port: int, tls: bool) -> None:
         limit = self._endpoint.connect_timeout
@@ -261,6 +264,13 @@ class Connection:
         if self._socket is None:
             raise ConnectError("the connection is closed")
         self._socket = context.wrap_socket(self._socket, server_hostname=host)
+
+
+def _advice(text: str) -> str:
+    """What to do about a refusal."""
+    if text.lower().startswith("permissions"):
+        return ": let the user's permissions allow it"
+    return ": check user and password, token or credentials file"
 
 
 def header_block(headers: Mapping[str, str]) -> bytes:

@@ -9,10 +9,10 @@ drivers on one checkpoint the slower one stops.
 
 import base64
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.spark.errors import ApiError, FencedError
+from headwater.spark.errors import ApiError, FencedError, SourceError
 from headwater.spark.options import SourceOptions
 from headwater.spark.wire.connection import Connection
 from headwater.spark.write.kv_rows import put_subject
@@ -30,13 +30,14 @@ class LedgerEntry:
     """`batch` is the last one written, -1 for none; `last` is where the target ended then.
 
     `run` is the run of the query that wrote it. `revision` is that of the entry, 0 before it
-    is stored.
+    is stored. `created` is when the target was made, "" in entries that do not say.
     """
 
     batch: int
     last: int
     run: str
     revision: int = 0
+    created: str = ""
 
 
 class Ledger:
@@ -66,11 +67,14 @@ class Ledger:
             raise
         message = answer["message"]
         stored = json.loads(base64.b64decode(message["data"]))
-        return LedgerEntry(stored["batch"], stored["last"], stored["run"], message["seq"])
+        created = stored.get("created", "")
+        return LedgerEntry(stored["batch"], stored["last"], stored["run"], message["seq"], created)
 
     def begin(self, entry: LedgerEntry) -> LedgerEntry:
-        """Store the first entry, or find the one that another task stored before us."""
-        self._make_bucket()
+        """Store the first entry, or one in place of `entry.revision`; or find the one that another
+        task stored before us."""
+        if not entry.revision:
+            self._make_bucket()
         try:
             return self.write(entry)
         except FencedError:
@@ -80,22 +84,42 @@ class Ledger:
             return found
 
     def write(self, entry: LedgerEntry) -> LedgerEntry:
-        """Store `entry` in place of `entry.revision`. Raises FencedError when it has changed."""
-        body = {"batch": entry.batch, "last": entry.last, "run": entry.run}
-        answer = self._connection.store(
-            self._target,
-            json.dumps(body).encode(),
-            {"Nats-Expected-Last-Subject-Sequence": str(entry.revision)},
-        )
+        """Store `entry` in place of `entry.revision`. Raises FencedError when it has changed, and
+        SourceError when it is gone."""
+        body = {
+            "batch": entry.batch,
+            "last": entry.last,
+            "run": entry.run,
+            "created": entry.created,
+        }
+        try:
+            answer = self._connection.store(
+                self._target,
+                json.dumps(body).encode(),
+                {"Nats-Expected-Last-Subject-Sequence": str(entry.revision)},
+            )
+        except ApiError as error:
+            if error.code == 503 and entry.revision and self.read() is None:
+                raise self._lost() from error
+            raise
         problem = answer.get("error")
         if problem and problem.get("err_code") in _WRONG_LAST:
+            if entry.revision and self.read() is None:
+                raise self._lost()
             raise FencedError(
                 f"another driver has written for the same query and stream ({self._subject}): "
                 "two queries must not use one checkpoint; this one stops"
             )
         if problem:
             raise ApiError(problem["code"], problem.get("err_code", 0), problem["description"])
-        return LedgerEntry(entry.batch, entry.last, entry.run, int(answer["seq"]))
+        return replace(entry, revision=int(answer["seq"]))
+
+    def _lost(self) -> SourceError:
+        return SourceError(
+            f"the ledger's entry {self._subject} was deleted while the query wrote a batch: start "
+            "the query again, and it looks for the batch in the whole target. Entries must stay as "
+            "long as the query's checkpoint"
+        )
 
     def _make_bucket(self) -> None:
         config: dict[str, Any] = {

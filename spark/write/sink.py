@@ -10,6 +10,7 @@ Into a key/value bucket, columns are `key` (string), `value` (binary or string, 
 key), and perhaps `headers`. Query, batch and key are the id there.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
-from headwater.spark.errors import FencedError, OptionError, SourceError, UnsupportedStreamError
+from headwater.spark.errors import (
+    FencedError,
+    OptionError,
+    SourceError,
+    StreamRecreatedError,
+    UnsupportedStreamError,
+)
 from headwater.spark.options import SourceOptions
 from headwater.spark.read.consumer_fetch import ConsumerFetch
 from headwater.spark.read.kv_columns import header_texts
@@ -31,11 +38,13 @@ from headwater.spark.read.stream_names import stream_info
 from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.wire_reader import HEADERS_MAP, PAYLOAD_OFF, Columns, WireReader
 from headwater.spark.write.kv_rows import kv_message, last_of_each_key
-from headwater.spark.write.ledger import Ledger, LedgerEntry
+from headwater.spark.write.ledger import BUCKET, Ledger, LedgerEntry
 from headwater.spark.write.publisher import Publisher
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_log = logging.getLogger(__name__)
 
 ID_HEADER = "Nats-Msg-Id"
 _TYPES: dict[str, tuple[Any, ...]] = {
@@ -49,7 +58,8 @@ _KV_TYPES = {"key": (StringType(),), "value": _TYPES["payload"], "headers": _TYP
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task did. `revision` is that of the ledger's entry when it began."""
+    """What one task did. `revision` is that of the ledger's entry when it began, `created` the
+    time at which the target was made, `searched` whether the whole target was looked through."""
 
     rows: int
     skipped: int
@@ -57,6 +67,8 @@ class Written(WriterCommitMessage):
     run: str = ""
     revision: int = 0
     replayed: bool = False
+    created: str = ""
+    searched: bool = False
 
 
 def check_columns(
@@ -141,16 +153,49 @@ def write_batch(
         replicas = info["config"].get("num_replicas", 1)
         ledger = Ledger(connection, options, query, replicas)
         last = info["state"]["last_seq"]
-        entry = ledger.read() or ledger.begin(LedgerEntry(batch - 1, last, run))
+        created = info["created"]
+        entry = ledger.read()
+        if entry is None:
+            # A later batch without an entry: the ledger was lost, or the target is new for the
+            # query. The whole target may have what an earlier attempt has written.
+            start = 0 if batch else last
+            entry = ledger.begin(LedgerEntry(batch - 1, start, run, 0, created))
+        if entry.created not in ("", created):
+            if not options.restart_recreated:
+                raise _made_anew(options, query, entry)
+            # A copy of the old stream has what an attempt before has written of this batch.
+            end = min(last, entry.last)
+            entry = ledger.begin(LedgerEntry(batch - 1, end, run, entry.revision, created))
         if entry.batch >= batch:
-            return Written(0, 0, query, run, entry.revision, True)
+            return Written(0, 0, query, run, entry.revision, True, created)
         # Looked up after the entry: what is in the stream before it was not ours.
         info = stream_info(connection, options, options.streams[0])
-    known = _ids(options, info, entry.last)
     if options.bucket:
         iterator = last_of_each_key(iterator)
-    written = _publish(options, iterator, known, f"{query}:{batch}" if options.bucket else "")
-    return Written(written.rows, written.skipped, query, run, entry.revision)
+    searched = bool(batch) and not entry.last and bool(info["state"]["last_seq"])
+    batch_id = f"{query}:{batch}" if options.bucket else ""
+    wanted = None
+    if searched:
+        # The ids of a whole target may be too many to hold.
+        rows = list(iterator)
+        wanted = {name for each in rows for name in _own_ids(each, batch_id)}
+        iterator = iter(rows)
+    known = _ids(options, info, entry.last, wanted)
+    written = _publish(options, iterator, known, batch_id)
+    return Written(
+        written.rows, written.skipped, query, run, entry.revision, False, created, searched
+    )
+
+
+def _made_anew(options: SourceOptions, query: str, entry: LedgerEntry) -> StreamRecreatedError:
+    """The error for a target that is not the one that the query has written into."""
+    name = options.streams[0]
+    return StreamRecreatedError(
+        f"stream {name!r} was deleted and created again, or is a restored copy: this query has "
+        f"written its batches up to {entry.batch} into the older one. Set onRecreated=restart to "
+        "write what comes from now on into the new stream, or begin with a new checkpoint to "
+        f"write everything again (ledger: key {query}.{name} of bucket {BUCKET})"
+    )
 
 
 def check_target(config: dict[str, Any], bucket: str) -> None:
@@ -173,10 +218,19 @@ def commit_batch(options: SourceOptions, messages: list[Written], batch: int) ->
     first = fresh[0]
     if {message.revision for message in messages} != {first.revision}:
         raise FencedError(f"batch {batch} was written by another driver meanwhile: this one stops")
+    if any(message.searched for message in fresh):
+        _log.warning(
+            "batch %d: the ledger %s has no entry of query %s: each id was looked for in all of "
+            "stream %s. Keep entries as long as checkpoints",
+            batch, BUCKET, first.query, options.streams[0],
+        )  # fmt: skip
     with Connection(options.endpoint) as connection:
-        last = stream_info(connection, options, options.streams[0])["state"]["last_seq"]
-        entry = LedgerEntry(batch, last, first.run, first.revision)
-        Ledger(connection, options, first.query).write(entry)
+        info = stream_info(connection, options, options.streams[0])
+        ledger = Ledger(connection, options, first.query)
+        created, last = info["created"], info["state"]["last_seq"]
+        if {message.created for message in messages} != {created}:
+            raise _made_anew(options, first.query, LedgerEntry(batch, 0, first.run))
+        ledger.write(LedgerEntry(batch, last, first.run, first.revision, created))
 
 
 def _publish(
@@ -216,8 +270,17 @@ def _message(row: dict[str, Any]) -> tuple[str, bytes, dict[str, str]]:
     return subject, payload.encode() if isinstance(payload, str) else payload, headers
 
 
-def _ids(options: SourceOptions, info: dict[str, Any], last: int) -> set[str]:
-    """Ids of the messages behind `last`: those of earlier attempts of a batch are among them."""
+def _own_ids(rows: "pa.RecordBatch", batch_id: str) -> Iterator[str]:
+    """The ids under which `_publish` writes rows."""
+    column = rows["key" if batch_id else "id"].to_pylist()
+    yield from (f"{batch_id}:{key}" for key in column) if batch_id else column
+
+
+def _ids(
+    options: SourceOptions, info: dict[str, Any], last: int, wanted: set[str] | None = None
+) -> set[str]:
+    """Ids of the messages behind `last`, those of earlier attempts of a batch among them; of
+    them the `wanted` ones, if these are known."""
     end = info["state"]["last_seq"]
     if end <= last:
         return set()
@@ -226,7 +289,8 @@ def _ids(options: SourceOptions, info: dict[str, Any], last: int) -> set[str]:
     fetch = ConsumerFetch(options, work, wire, headers_only=True)
     ids: set[str] = set()
     for columns in RangeReader(options, work, fetch).batches():
-        ids.update(_id_column(columns))
+        found = _id_column(columns)
+        ids.update(found if wanted is None else wanted.intersection(found))
     return ids
 
 

@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -180,3 +181,10 @@ def fill(server: Server) -> Iterator[Callable[..., str]]:
                 continue
 
     server.run(drop)
+
+
+@pytest.fixture
+def driver_folder() -> Iterator[Path]:
+    """Where a killed driver leaves its files; the name is short enough for Unix sockets."""
+    with tempfile.TemporaryDirectory(prefix="hw-", ignore_cleanup_errors=True) as name:
+        yield Path(name)

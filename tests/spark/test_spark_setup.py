@@ -10,7 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.spark import cli, java
+from headwater.spark.cluster.masters import check_master
 from headwater.spark.doctor import check_all
+from headwater.spark.errors import SourceError
+from headwater.spark.reasons import spark_reason
 from headwater.spark.session import prepare
 
 
@@ -88,7 +91,7 @@ def test_executors_use_the_python_that_is_named(
 
 
 def test_the_doctor_finds_this_installation_well() -> None:
-    checks = list(check_all(smoke=False))
+    checks = list(check_all())
     assert [check for check in checks if not check.ok] == []
     assert {"python", "pyspark", "java", "wire reader"} <= {check.name for check in checks}
 
@@ -124,5 +127,46 @@ def test_the_reason_is_found_in_a_long_error() -> None:
         '  File "headwater/spark/x.py", line 1, in f\n'
         "headwater.spark.errors.LostRangeError: gone: all of it\nSQLSTATE: 38000\n"
     )
-    assert cli.spark_reason(text) == "gone: all of it"
-    assert cli.spark_reason("first\nsecond") == "first"
+    assert spark_reason(text) == "gone: all of it"
+    assert spark_reason("first\nsecond") == "first"
+
+
+@pytest.mark.parametrize(
+    ("master", "told"),
+    [
+        ("sc://127.0.0.1:15002", "is Spark Connect"),
+        ("somewhere", "is no Spark master"),
+        ("local[", "is no Spark master"),
+        ("spark://127.0.0.1:1,127.0.0.1:2", "no connection to the Spark master at 127.0.0.1:1"),
+        ("spark://127.0.0.1:99999", "no connection to the Spark master"),
+    ],
+)
+def test_a_wrong_master_is_told_without_a_jvm(master: str, told: str) -> None:
+    with pytest.raises(SourceError, match=told):
+        check_master(master)
+    done = CliRunner().invoke(cli.spark, ["doctor", "--master", master])
+    assert done.exit_code == 1 and told in done.stdout
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local-cluster[2,1,512]", "yarn", "k8s://h"])
+def test_masters_that_only_spark_can_judge(master: str) -> None:
+    check_master(master)
+
+
+@pytest.mark.parametrize("setting", ["executor.memory=2g", "spark.executor.memory"])
+def test_a_setting_that_is_none(setting: str) -> None:
+    done = CliRunner().invoke(cli.spark, ["doctor", "--no-job", "--conf", setting])
+    assert done.exit_code == 2 and "a setting is like" in done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('x\nCannot run program "/a/python": error=2', "PYSPARK_PYTHON"),
+        ("Python in worker has different version: 3.9 than that in driver: 3.11", "driver's"),
+        ("ModuleNotFoundError: No module named 'headwater'", "--archives"),
+        ("[JAVA_GATEWAY_EXITED] Java gateway process exited", "doctor"),
+    ],
+)
+def test_what_is_wrong_with_executors_comes_with_advice(text: str, told: str) -> None:
+    assert told in spark_reason(text)

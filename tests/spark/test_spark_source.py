@@ -99,7 +99,7 @@ def test_a_temporary_view(spark: Any, server: Any, fill: Callable) -> None:
 def test_mistakes_are_readable(
     spark: Any, server: Any, stream: str, more: dict[str, str], words: str
 ) -> None:
-    from headwater.spark.cli import spark_reason
+    from headwater.spark.reasons import spark_reason
 
     with pytest.raises(Exception, match=words) as caught:
         load(spark, server.options(stream, **more))

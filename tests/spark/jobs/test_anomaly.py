@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from headwater.spark.errors import OptionError
-from headwater.spark.jobs.anomaly import Strange, follow_anomaly, run_anomaly
+from headwater.spark.jobs.anomaly import Strange, run_anomaly
 from headwater.spark.jobs.detector import THRESHOLD, Detector
-from headwater.spark.jobs.events import EventKind
+from headwater.spark.jobs.events import EventKind, event_options
+from headwater.spark.jobs.following.anomaly import AnomalyStep, anomaly_notebook
+from headwater.spark.jobs.following.follower import Follower
 
 KIND = EventKind("token:2", value="temperature")
 STRANGE = {("a", 300): 95.0, ("b", 450): 20.0}
@@ -88,9 +90,10 @@ def test_a_query_that_follows_goes_on_where_it_was(
 
     def follow() -> list[tuple[str, float]]:
         told.clear()
-        query = follow_anomaly(
-            source, Strange(KIND, 10.0), told.append, str(tmp_path / "at"), spark, until_now=True
-        )
+        strange = Strange(KIND, 10.0)
+        notebook = anomaly_notebook(source, strange, str(tmp_path / "at"))
+        follower = Follower(notebook, AnomalyStep(strange), told.append, spark)
+        query = follower.start({**source, **event_options(KIND)}, until_now=True)
         assert query.awaitTermination(120)
         assert query.exception() is None
         return [(row["key"], row["value"]) for row in told]

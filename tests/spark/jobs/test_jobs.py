@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from headwater.spark.errors import OptionError, StreamRecreatedError
 from headwater.spark.jobs.audit import run_audit
@@ -271,3 +272,45 @@ def test_an_export_goes_on_where_it_stopped(
     fill("OUT", rows[:1])
     with pytest.raises(StreamRecreatedError):
         run_export(source, str(out), resume=True, spark=spark)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rollup", "--out", "{}/out"),
+        ("gaps",),
+        ("gaps", "--follow"),
+        ("anomaly", "--value", "v"),
+        ("uptime", "--silence", "5s"),
+        ("audit", "--mirror-stream", "STARTM"),
+        ("audit", "--mirror-stream", "STARTM", "--follow"),
+        ("export", "--out", "{}/out"),
+        ("export", "--out", "{}/out", "--follow"),
+    ],
+)
+def test_only_who_goes_on_starts_at_the_end(
+    server: Any,
+    fill: Callable,
+    tmp_path: Path,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from headwater.spark import cli, cli_running
+
+    class StartedError(Exception):
+        """Spark would be started."""
+
+    def start(*_: Any) -> None:
+        raise StartedError
+
+    monkeypatch.setattr(cli_running, "session", start)
+    fill("STARTS", [("STARTS.x", b"", None)])
+    fill("STARTM", [])
+    begin = ["-s", server.url, "--stream", "STARTS", "--starting", "latest"]
+    given = [word.format(tmp_path) for word in words[1:]]
+    done = CliRunner().invoke(cli.spark, ["run", words[0], *begin, *given])
+    if words == ("gaps", "--follow"):
+        assert isinstance(done.exception, StartedError)
+    else:
+        assert done.exit_code == 2, done.output
+        assert "nothing behind latest" in done.stderr or "leave --starting away" in done.stderr

@@ -12,7 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.spark.errors import OptionError
+from headwater.spark.jobs.plots import plot_rollup
 from headwater.spark.jobs.rollup import run_rollup
+from headwater.spark.jobs.watch import JobProgress
 
 START = 1_795_230_000_000_000  # 2026-11-21T03:00:00Z
 
@@ -38,13 +40,16 @@ def test_numbers_and_proof(spark: Any, server: Any, fill: Callable, tmp_path: Pa
     out = str(tmp_path / "out")
     seen: list[Any] = []
     source = server.options("ROLL", partitions="3")
-    result = run_rollup(source, out, spark=spark, progress=seen.append)
+    result = run_rollup(source, out, spark=spark, progress=seen.append, count_ids=True)
     assert (result.read, result.rows, result.invalid) == (27, 25, 2)
     assert (result.distinct, result.duplicates) == (27, 0)
     assert (result.planned, result.expired, result.lost) == (27, 0, 0)
     assert (result.ids, result.distinct_ids, result.duplicate_ids) == (24, 23, 1)
     assert result.path == out and result.seconds > 0
     assert all(part.done <= part.total for part in seen)
+    assert JobProgress("aggregate", 27, 27, "rows") in seen
+    plot_rollup(spark, out, str(tmp_path / "rollup.svg"))
+    assert "edge-9 m" in (tmp_path / "rollup.svg").read_text()
 
     rows = {
         (row.device, row.metric, int(row.window_start.timestamp())): row
@@ -76,7 +81,7 @@ def test_a_part_of_two_streams(spark: Any, server: Any, fill: Callable, tmp_path
         rows = [reading(name, i, i, i) for i in range(10)]
         fill(name, [(f"{name}.{i % 2}", row, None) for i, row in enumerate(rows)])
     source = server.options("LEFT,RIGHT", starting="3", ending="8", subjects="*.0")
-    result = run_rollup(source, str(tmp_path / "out"), spark=spark)
+    result = run_rollup(source, str(tmp_path / "out"), spark=spark, count_ids=True)
     assert (result.rows, result.distinct, result.lost) == (6, 6, 0)
     # Both streams used the same ids: the proof by id is over all of them.
     assert (result.ids, result.distinct_ids) == (6, 3)
@@ -109,10 +114,12 @@ def test_a_time_that_cannot_be_read_is_not_now(
     spark: Any, server: Any, fill: Callable, tmp_path: Path
 ) -> None:
     odd = [{"t_us": "soon"}, {"ts": "later"}, {"t_us": "x", "ts": "2026-11-21T03:00:00Z"}]
+    # Before year 1, and behind year 9999, up to what an integer holds.
+    odd += [{"t_us": -(2**63)}, {"t_us": 2**63 - 1}, {"t_us": 253_402_300_800_000_000}]
     good = {"device": "d", "metric": "m", "value": 1}
     fill("ODD", [("ODD.x", json.dumps(good | time).encode(), None) for time in [*odd, {"id": 7}]])
     result = run_rollup(server.options("ODD"), str(tmp_path / "out"), spark=spark)
-    assert (result.read, result.rows, result.invalid) == (4, 1, 3)
+    assert (result.read, result.rows, result.invalid) == (7, 1, 6)
 
 
 def test_options_of_the_job_are_not_for_the_caller(server: Any, spark: Any, tmp_path: Path) -> None:
@@ -123,13 +130,13 @@ def test_options_of_the_job_are_not_for_the_caller(server: Any, spark: Any, tmp_
 def test_the_command(
     spark: Any, server: Any, fill: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headwater.spark import cli
+    from headwater.spark import cli, cli_running
 
     @contextmanager
     def running(master: str, verbose: bool) -> Iterator[Any]:
         yield spark
 
-    monkeypatch.setattr(cli, "_session", running)
+    monkeypatch.setattr(cli_running, "session", running)
     fill("CMD", messages("CMD"))
     base = ["run", "rollup", "-s", server.url, "--out"]
     runner = CliRunner()
@@ -153,9 +160,9 @@ def test_the_command(
 def test_mistakes_are_told_before_spark_starts(
     server: Any, fill: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headwater.spark import cli
+    from headwater.spark import cli, cli_running
 
-    monkeypatch.setattr(cli, "_session", lambda *_: pytest.fail("Spark was started"))
+    monkeypatch.setattr(cli_running, "session", lambda *_: pytest.fail("Spark was started"))
     fill("REAL", messages("REAL"), delete=(1,))
     fill("WORK", messages("WORK"), retention="workqueue")
 
@@ -171,5 +178,6 @@ def test_mistakes_are_told_before_spark_starts(
         (run(server.url, "REAL", "--starting", "1"), 1, "--allow-expired"),
         (run("nats://127.0.0.1:1", "REAL"), 1, "cannot connect to 127.0.0.1:1"),
         (run(server.url, "REAL", "--retry-timeout", "soon"), 2, "retryTimeout"),
+        (run(server.url, "REAL", "--starting", "latest"), 2, "nothing behind latest: start at a"),
     ]:
         assert done.exit_code == code and words in done.stderr, done.output

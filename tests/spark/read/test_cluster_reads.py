@@ -11,6 +11,7 @@ import pytest
 from nats.errors import Error
 
 from bench.servers import free_port
+from headwater.spark.read.account import RangeReport, ReadAccount
 from headwater.spark.source import HeadwaterSource
 from tests.spark.conftest import Server, start_server
 
@@ -105,3 +106,45 @@ def test_a_read_goes_on_when_the_leader_is_killed(hub: list[Server], path: str) 
                 end(hub[leader])
             sequences += batch.column("sequence").to_pylist()
     assert sequences == list(range(1, MESSAGES + 1))
+
+
+@pytest.mark.parametrize("path", ["block", "wire"])
+def test_a_batch_counts_every_row_when_the_leader_is_killed(
+    hub: list[Server], spark: Any, path: str
+) -> None:
+    """Rows come partition by partition; the leader ends after the first ones."""
+    leader = fill(hub, 3)
+    options = {"servers": ",".join(node.url for node in hub), "stream": "S", "readPath": path}
+    options |= {"partitions": "6", "columns": "sequence,subject"}
+    account = ReadAccount(spark)
+    frame = spark.read.format("headwater").options(**options, **account.options).load()
+    sequences = []
+    for row in frame.toLocalIterator():
+        if not sequences:
+            end(hub[leader])
+        sequences.append(row.sequence)
+    assert sequences == list(range(1, MESSAGES + 1))
+    assert account.total == RangeReport(MESSAGES, MESSAGES, 0, 0, 0)
+
+
+@pytest.mark.parametrize("path", ["block", "wire"])
+def test_a_query_counts_every_row_when_the_leader_is_killed(
+    hub: list[Server], spark: Any, path: str, tmp_path: Path
+) -> None:
+    """The leader ends after the first microbatch, and the query goes on by the other nodes."""
+    leader = fill(hub, 3)
+    options = {"servers": ",".join(node.url for node in hub), "stream": "S", "readPath": path}
+    options |= {"maxMsgsPerTrigger": "1500", "partitions": "2", "columns": "sequence"}
+    found: list[int] = []
+
+    def keep(rows: Any, number: int) -> None:
+        found.extend(row.sequence for row in rows.collect())
+        if number == 0:
+            end(hub[leader])
+
+    frame = spark.readStream.format("headwater").options(**options).load()
+    writer = frame.writeStream.foreachBatch(keep)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert sorted(found) == list(range(1, MESSAGES + 1))

@@ -1,13 +1,36 @@
 """Ranges cover every sequence once, whatever the numbers."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.spark.read.planning import MAX_PARTITIONS, StreamPlan, cut_ranges
+from headwater.spark.read.partition import packed
+from headwater.spark.read.planning import (
+    MAX_PARTITIONS,
+    SequenceRange,
+    StreamPlan,
+    cut_ranges,
+)
 
 
 def plan(start: int, end: int, held: int | None = None, mean_bytes: int = 100) -> StreamPlan:
     return StreamPlan("S", "then", start, end, start, end, held, False, mean_bytes)
+
+
+def test_ranges_share_partitions_when_there_are_many() -> None:
+    def shares(works: list[SequenceRange], most: int | None) -> list[list[int]]:
+        return [[work.start for work in part.works] for part in packed(works, most)]
+
+    small = [SequenceRange("S", "", n, n, planned=1) for n in range(200)]
+    assert [len(share) for share in shares(small, 8)] == [25] * 8
+    assert len(shares(small, None)) == 64 and len(shares(small[:64], None)) == 64
+    assert [n for share in shares(small, 7) for n in share] == list(range(200))
+    large = [replace(work, planned=1_000_000, mean_bytes=10) for work in small]
+    assert len(shares(large, None)) == 200
+    mixed = [*small[:100], replace(small[100], planned=2_000_000), *small[101:]]
+    assert [100] in [share[-1:] for share in shares(mixed, 4)]
+    assert shares([], None) == []
 
 
 @given(st.integers(1, 2**53), st.integers(0, 10**7), st.integers(1, 300))

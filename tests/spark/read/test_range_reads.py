@@ -468,7 +468,7 @@ def narrowed(options: dict[str, str], *filters: Any) -> tuple[list[int], int, li
     rest = list(reader.pushFilters(list(filters)))
     parts = reader.partitions()
     rows = [row["sequence"] for part in read_parts(reader, parts) for row in part]
-    return rows, sum(part.work.planned for part in parts), rest
+    return rows, sum(work.planned for part in parts for work in part.works), rest
 
 
 def test_filters_of_sparks_are_met_by_the_server(server: Any, fill: Callable) -> None:

@@ -76,6 +76,87 @@ def test_batches_follow_each_other(server: Any, fill: Callable) -> None:
         open_one.stop()
 
 
+def test_a_query_may_begin_at_the_end(server: Any, fill: Callable) -> None:
+    fill("TAIL", numbered("TAIL", 5))
+    reader = open_reader(server.options("TAIL", starting="latest"))
+    start = reader.initialOffset()
+    assert start["streams"]["TAIL"]["sequence"] == 5 and "earliest" not in start["streams"]["TAIL"]
+    publish(server, "TAIL.0", 2)
+    end = reader.latestOffset(start, ALL)
+    assert rows(reader, start, end) == [6, 7]
+    reader.stop()
+
+
+def test_too_few_messages_wait_until_there_are_more(
+    server: Any, fill: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill("FEW", numbered("FEW", 2))
+    reader = open_reader(server.options("FEW", minMsgsPerTrigger="5", maxTriggerDelay="1h"))
+    start = reader.initialOffset()
+    # The first microbatch takes what is there, as a query that begins after a long time does.
+    first = reader.latestOffset(start, ALL)
+    assert rows(reader, start, first) == [1, 2]
+    publish(server, "FEW.0", 4)
+    assert reader.latestOffset(first, ALL) == first
+    publish(server, "FEW.0", 1)
+    second = reader.latestOffset(first, ALL)
+    assert rows(reader, first, second) == [3, 4, 5, 6, 7]
+    publish(server, "FEW.0", 1)
+    assert reader.latestOffset(second, ALL) == second
+    assert ends(reader.reportLatestOffset()) == {"FEW": 8}
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
+    third = reader.latestOffset(second, ALL)
+    assert rows(reader, second, third) == [8]
+    publish(server, "FEW.0", 1)
+    reader.prepareForTriggerAvailableNow()
+    assert ends(reader.latestOffset(third, ALL)) == {"FEW": 9}
+    reader.stop()
+
+
+def test_a_stream_that_was_created_again_is_read_anew_on_request(
+    server: Any, fill: Callable, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill("ANEW", numbered("ANEW", 5))
+    given = server.options("ANEW", onRecreated="restart")
+    reader = open_reader(given)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ALL)
+    server.run(lambda connection, js: js.delete_stream("ANEW"))
+    fill("ANEW", numbered("ANEW", 3))
+    # A batch that was planned before, and did not end, has nothing to read any more.
+    again = open_reader(given)
+    assert rows(again, start, first) == []
+    assert "sequences 1 to 5 of the old one are lost" in caplog.text
+    second = again.latestOffset(first, ALL)
+    assert ends(second) == {"ANEW": 3} and rows(again, first, second) == [1, 2, 3]
+    assert "reads the new one from its start" in caplog.text
+    publish(server, "ANEW.0", 1)
+    third = again.latestOffset(second, ALL)
+    assert rows(again, second, third) == [4]
+    strict = open_reader(server.options("ANEW"))
+    with pytest.raises(StreamRecreatedError, match="onRecreated=restart"):
+        strict.latestOffset(first, ALL)
+    for one in (reader, again, strict):
+        one.stop()
+
+
+def test_many_small_streams_share_tasks(server: Any, fill: Callable) -> None:
+    names = [f"SHARD-{n}" for n in range(9)]
+    for n, name in enumerate(names):
+        fill(name, numbered(name, n + 1))
+    shards = {"servers": server.url, "streams": "SHARD-*"}
+    reader = open_reader({**shards, "maxPartitions": "4"})
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert len(reader.partitions(start, end)) == 4
+    assert rows(reader, start, end) == [n for last in range(1, 10) for n in range(1, last + 1)]
+    every = open_reader(shards)
+    assert len(every.partitions(start, end)) == 9
+    for one in (reader, every):
+        one.stop()
+
+
 def test_a_limit_is_shared_by_the_streams(server: Any, fill: Callable) -> None:
     for name in ("ONE", "TWO"):
         fill(name, numbered(name, 10))

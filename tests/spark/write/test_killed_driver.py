@@ -2,81 +2,30 @@
 
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pytest
 
 from headwater.spark.options import parse_options
 from headwater.spark.write.ledger import STREAM as LEDGER
 from headwater.spark.write.sink import HeadwaterWriter
+from tests.spark.driver_process import END_S, Driver
 from tests.waiting import until
 
-ROOT = Path(__file__).parents[3]
 SOURCES = ("FROM-1", "FROM-2")
 PER_SOURCE = 25_000
 PER_BATCH = 20_000
 EVERY = os.environ.get("HEADWATER_SPARK") == "all"
-END_S = 120
-"""Ample for a driver to start and to copy everything."""
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Where a killed driver leaves its files; the name is short enough for Unix sockets."""
-    with tempfile.TemporaryDirectory(prefix="hw-", ignore_cleanup_errors=True) as name:
-        yield Path(name)
-
-
-class Driver:
-    """The copying driver as a process of its own, with its JVM and its Python workers."""
-
-    def __init__(self, server: Any, folder: Path) -> None:
-        self._log = folder / "driver.log"
-        environment = os.environ | {
-            "TMPDIR": str(folder),
-            "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={folder} -XX:-UsePerfData",
-            "PYSPARK_PYTHON": sys.executable,
-        }
-        command = [sys.executable, "-m", "tests.spark.write.copying_driver", server.url]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, str(folder), str(PER_BATCH)],
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def kill(self, with_jvm: bool) -> None:
-        """SIGKILL for the Python process, and perhaps its JVM; what is left ends by itself."""
-        family = psutil.Process(self._process.pid).children(recursive=True)
-        victims = [one.pid for one in family if with_jvm and one.name() == "java"]
-        assert len(victims) == with_jvm
-        for pid in (self._process.pid, *victims):
-            os.kill(pid, signal.SIGKILL)
-        self._process.wait()
-        _, left = psutil.wait_procs(family, END_S)
-        assert not left
-
-    def finish(self) -> None:
-        assert self._process.wait(END_S) == 0, self._log.read_text()[-4000:]
-
-    def end(self) -> None:
-        """Leave no process behind, whatever has failed."""
-        if self.alive():
-            self.kill(with_jvm=False)
+def copying(server: Any, folder: Path) -> Driver:
+    return Driver(
+        folder, "tests.spark.write.copying_driver", server.url, str(folder), str(PER_BATCH)
+    )
 
 
 def fill_sources(server: Any, fill: Callable) -> None:
@@ -126,16 +75,16 @@ def copies(server: Any, last: int) -> list[tuple[str, bytes]]:
 
 @pytest.mark.timeout(5 * END_S)
 def test_every_message_once_whenever_a_driver_is_killed(
-    request: pytest.FixtureRequest, server: Any, fill: Callable, folder: Path
+    request: pytest.FixtureRequest, server: Any, fill: Callable, driver_folder: Path
 ) -> None:
     if "nats-server" in request.node.name and not EVERY:
         pytest.skip("minutes: HEADWATER_SPARK=all")
     fill_sources(server, fill)
     # The stream forgets ids long before the next driver has started.
     fill("INTO", [], duplicate_window=0.1)
-    batches = folder / "checkpoint" / "commits"
+    batches = driver_folder / "checkpoint" / "commits"
     for done, with_jvm in ((0, True), (1, False)):
-        driver = Driver(server, folder)
+        driver = copying(server, driver_folder)
         try:
             stop_at(server, driver, done * PER_BATCH + PER_BATCH // 4)
             driver.kill(with_jvm)
@@ -145,7 +94,7 @@ def test_every_message_once_whenever_a_driver_is_killed(
         # The kill was in the middle of a batch.
         assert done * PER_BATCH < last_sequence(server) < (done + 1) * PER_BATCH
         assert len([path for path in batches.iterdir() if path.name.isdigit()]) == done
-    driver = Driver(server, folder)
+    driver = copying(server, driver_folder)
     try:
         driver.finish()
     finally:

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -13,6 +15,8 @@ from headwater.spark.errors import (
     FencedError,
     OptionError,
     PublishError,
+    SourceError,
+    StreamRecreatedError,
     UnsupportedStreamError,
 )
 from headwater.spark.options import SourceOptions, parse_options
@@ -42,7 +46,7 @@ def target(server: Any, name: str, **more: str) -> SourceOptions:
 @pytest.fixture
 def query(server: Any) -> Iterator[str]:
     """The id of a streaming query; what is known of it goes away with the test."""
-    yield "0b1c2d3e-query"
+    yield f"{uuid4()}-query"
 
     async def drop(connection: Any, js: Any) -> None:
         import nats.js.errors
@@ -251,4 +255,98 @@ def test_the_ledger_can_be_read_by_people(server: Any, fill: Callable, query: st
         bucket = await js.key_value("headwater-spark")
         return (await bucket.get(f"{query}.SEEN")).value
 
-    assert json.loads(server.run(look)) == {"batch": 4, "last": 0, "run": "run-1"}
+    made = server.run(lambda _, js: js.stream_info("SEEN")).created
+    entry = json.loads(server.run(look))
+    assert datetime.fromisoformat(entry.pop("created")[:19] + "Z") == made.replace(microsecond=0)
+    assert entry == {"batch": 4, "last": 0, "run": "run-1"}
+
+
+@pytest.mark.parametrize("how", ["deleted", "purged"])
+def test_a_lost_ledger_repeats_nothing(
+    server: Any, fill: Callable, query: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def lost(connection: Any, js: Any) -> None:
+        if how == "purged":
+            await js.purge_stream(LEDGER)
+            return
+
+        async def gone() -> bool:
+            # nats-server may find messages of a stream that it has just deleted in a new one.
+            await js.delete_stream(LEDGER)
+            info = await js.add_stream(name=LEDGER, subjects=["$KV.headwater-spark.>"])
+            return bool(info.state.messages == 0)
+
+        await until(gone)
+        await js.delete_stream(LEDGER)
+
+    def lose() -> None:
+        server.run(lost)
+
+    fill("LOST", [], duplicate_window=0.1)
+    options = target(server, "LOST")
+    for number in (0, 1):
+        rows = iter([batch("LOST", range(number * 50, number * 50 + 50))])
+        commit_batch(options, [write_batch(options, rows, query, "run-1", number)], number)
+    assert not caplog.records
+    wait_for_quiet(server, "LOST")
+    # The driver died before Spark noted batch 1, and the ledger is gone when it comes again.
+    lose()
+    again = [
+        write_batch(options, iter([batch("LOST", part)]), query, "run-2", 1)
+        for part in (range(50, 75), range(75, 100))
+    ]
+    assert [(done.rows, done.skipped) for done in again] == [(0, 25), (0, 25)]
+    commit_batch(options, again, 1)
+    assert "has no entry" in caplog.text and "Keep entries as long as" in caplog.text
+    # The entry is whole again: the next batch looks no further than it needs to.
+    caplog.clear()
+    done = write_batch(options, iter([batch("LOST", range(100, 110))]), query, "run-2", 2)
+    # Lost before the commit: the batch fails, and the next attempt finds what is there.
+    lose()
+    with pytest.raises(SourceError, match="was deleted while the query wrote a batch: start"):
+        commit_batch(options, [done], 2)
+    again = [write_batch(options, iter([batch("LOST", range(100, 112))]), query, "run-3", 2)]
+    assert (again[0].rows, again[0].skipped) == (2, 10)
+    commit_batch(options, again, 2)
+    live = [row for row in live_numbers(server, "LOST") if row >= 0]
+    assert live == list(range(112))
+
+
+def live_numbers(server: Any, name: str) -> list[int]:
+    """Payloads of the messages that were not deleted, in order."""
+
+    async def work(connection: Any, js: Any) -> list[int]:
+        subscription = await js.subscribe(">", stream=name, ordered_consumer=True)
+        count = (await js.stream_info(name)).state.messages
+        return [int((await subscription.next_msg(timeout=5)).data) for _ in range(count)]
+
+    return server.run(work)
+
+
+def test_a_target_that_was_made_anew_is_noticed(server: Any, fill: Callable, query: str) -> None:
+    def make_anew() -> None:
+        server.run(lambda connection, js: js.delete_stream("AGAIN"))
+        fill("AGAIN", [])
+
+    fill("AGAIN", [])
+    options = target(server, "AGAIN")
+    first, second = (iter([batch("AGAIN", range(at, at + 10))]) for at in (0, 10))
+    commit_batch(options, [write_batch(options, first, query, "run", 0)], 0)
+    make_anew()
+    # Neither the next batch nor the same one again goes into the other stream.
+    for number in (0, 1):
+        with pytest.raises(StreamRecreatedError, match="up to 0 into the older.*onRecreated"):
+            write_batch(options, second, query, "run", number)
+    anyway = target(server, "AGAIN", onRecreated="restart")
+    done = [write_batch(anyway, second, query, "run", 1)]
+    # Another task of the batch finds what the first one has entered.
+    third = iter([batch("AGAIN", range(20, 30))])
+    done.append(write_batch(anyway, third, query, "run", 1))
+    commit_batch(anyway, done, 1)
+    assert numbers(server, "AGAIN") == list(range(10, 30))
+    assert write_batch(options, iter([]), query, "run", 1).replayed
+    # It is noticed in the middle of a batch too, before the batch counts as written.
+    late = write_batch(options, iter([batch("AGAIN", range(30, 40))]), query, "run", 2)
+    make_anew()
+    with pytest.raises(StreamRecreatedError):
+        commit_batch(anyway, [late], 2)

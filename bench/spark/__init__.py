@@ -1,0 +1,1 @@
+"""Speed of the Spark source, with controls on the same machine."""

@@ -1,0 +1,249 @@
+"""The rows of the table: what Spark does, beside its control, in one session."""
+
+import json
+import statistics
+import tempfile
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.servers import HOST, Server
+from bench.spark.cost import cheapest, cost_of, spark_cpu
+from bench.spark.prepared import SCHEMAS
+
+#: Columns that are read of telemetry.
+FIELDS = SCHEMAS["json"]
+PARTITIONS = 8
+LAST = 10
+WARM = 10
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Messages of a stream, bytes of a raw one, runs of each query, microbatches."""
+
+    messages: int = 2_000_000
+    size: int = 100
+    rounds: int = 3
+    batches: int = 40
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row: what it is, its value, and the floor or the ceiling that the value must keep."""
+
+    title: str
+    value: float
+    unit: str
+    floor: float | None = None
+    ceiling: float | None = None
+
+    @property
+    def met(self) -> bool:
+        above = self.floor is None or self.value >= self.floor
+        return above and (self.ceiling is None or self.value <= self.ceiling)
+
+    def line(self) -> str:
+        """The row for people."""
+        bound = f"at least {self.floor:g}" if self.floor is not None else ""
+        bound = f"at most {self.ceiling:g}" if self.ceiling is not None else bound
+        mark = "" if not bound else f"  ({bound}{'' if self.met else ': MISSED'})"
+        return f"{self.title:58} {self.value:>10,.3f} {self.unit}{mark}"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What rows work with. Streams RAW and JSON are on `ours`, RAW is on `theirs`, too; `page` is
+    the port of ours' monitoring."""
+
+    spark: Any
+    ours: Server
+    theirs: Server
+    page: int
+    amounts: Amounts
+
+    def stream(self, server: Server, name: str, **options: str) -> Any:
+        """A reader of one partition, unless the options say otherwise."""
+        where = {"servers": f"nats://{HOST}:{server.port}", "stream": name, "partitions": "1"}
+        return self.spark.read.format("headwater").options(**where | options)
+
+    def prepared(self, kind: str) -> Any:
+        """The control's frame."""
+        amounts = self.amounts
+        options = {"kind": kind, "rows": str(amounts.messages), "size": str(amounts.size)}
+        return self.spark.read.format("prepared").options(**options).load()
+
+    def rates(self, *frames: Any) -> list[float]:
+        """Million rows per second of processor time, all columns, into nothing, of each frame.
+
+        All run once before they count, and then in turn: the JVM compiles what is used often.
+        """
+        costs: list[list[float]] = [[] for _ in frames]
+        for number in range(self.amounts.rounds + 1):
+            for found, frame in zip(costs, frames, strict=True):
+                cpu = cost_of(partial(drop, frame)).cpu
+                if number:
+                    found.append(cpu)
+        return [self.amounts.messages / 1e6 / min(found) for found in costs]
+
+
+def drop(frame: Any) -> None:
+    """Compute a frame, and throw it away."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def raw(bench: Bench) -> Iterator[Figure]:
+    """Raw rows in blocks and over the wire, beside prepared batches."""
+    prepared, blocks, wire = bench.rates(
+        bench.prepared("raw"),
+        bench.stream(bench.ours, "RAW", readPath="block").load(),
+        bench.stream(bench.theirs, "RAW", readPath="wire").load(),
+    )
+    unit = "M rows/CPU s"
+    yield Figure("raw rows, prepared Arrow batches (control)", prepared, unit)
+    yield Figure("raw rows, block read", blocks, unit)
+    share = blocks / prepared
+    yield Figure("raw rows, block read / prepared", share, "", floor=0.85)
+    yield Figure("raw rows, nats-server by the wire", wire, unit)
+    wanted = min(0.7, 0.5 * prepared)
+    yield Figure("raw rows, nats-server / least wanted", wire / wanted, "", 1.0)
+
+
+def decoded(bench: Bench) -> Iterator[Figure]:
+    """Three fields of JSON, decoded by the reader, beside prepared columns and `from_json`."""
+    from pyspark.sql import functions as f
+
+    reader = bench.stream(bench.ours, "JSON", valueFormat="json").schema(FIELDS)
+    cached = bench.stream(bench.ours, "JSON", columns="payload").load().persist()
+    drop(cached)
+    value = f.from_json(f.col("payload").cast("string"), FIELDS)
+    prepared, ours, native = bench.rates(
+        bench.prepared("json"),
+        reader.load(),
+        cached.select(value.alias("value")).select("value.*"),
+    )
+    cached.unpersist(True)
+    unit = "M rows/CPU s"
+    yield Figure("JSON, 3 fields, prepared Arrow batches (control)", prepared, unit)
+    yield Figure("JSON, 3 fields, from_json over cached binary (control)", native, unit)
+    yield Figure("JSON, 3 fields, block read", ours, unit)
+    yield Figure("JSON, 3 fields, block read / prepared", ours / prepared, "", floor=0.7)
+    yield Figure("JSON, 3 fields, block read / from_json", ours / native, "", floor=3.0)
+
+
+def rollup(bench: Bench) -> Iterator[Figure]:
+    """The job rollup over a read of what it reads."""
+    from headwater.spark.jobs.rollup import VALUE_SCHEMA, run_rollup
+
+    where = {"servers": f"nats://{HOST}:{bench.ours.port}", "stream": "JSON", "partitions": "1"}
+    options = {"valueFormat": "json", "valueSchema": VALUE_SCHEMA, "metadataPrefix": "_"}
+    columns = "stream,sequence,timestamp"
+    frame = bench.stream(bench.ours, "JSON", columns=columns, **options).load()
+    reading = cheapest(lambda: drop(frame), bench.amounts.rounds).cpu
+    with tempfile.TemporaryDirectory() as folder:
+
+        def run(number: int) -> None:
+            done = run_rollup(where, f"{folder}/{number}", spark=bench.spark)
+            assert done.rows == done.planned == bench.amounts.messages
+
+        costs = [cost_of(lambda number=number: run(number)).cpu  # type: ignore[misc]
+                 for number in range(bench.amounts.rounds)]
+    yield Figure("rollup / reading alone", min(costs) / reading, "", ceiling=2.2)
+
+
+def filtered(bench: Bench) -> Iterator[Figure]:
+    """A filter that selects the last messages: what leaves the server for it."""
+    stored = _page(bench, "/jsz")["bytes"]
+    frame = bench.stream(bench.ours, "RAW").load()
+    before = _page(bench, "/varz")["out_bytes"]
+    found = frame.where(f"sequence > {bench.amounts.messages - LAST}").collect()
+    assert len(found) == LAST
+    share = (_page(bench, "/varz")["out_bytes"] - before) / stored
+    yield Figure(f"bytes sent for the last {LAST} messages / stored", 100 * share, "%", None, 1.0)
+
+
+def _page(bench: Bench, path: str) -> Any:
+    with urllib.request.urlopen(f"http://{HOST}:{bench.page}{path}", timeout=30) as answer:
+        return json.load(answer)
+
+
+def microbatch(bench: Bench) -> Iterator[Figure]:
+    """Streaming queries with one message for each of their partitions in each microbatch."""
+    rows = (bench.amounts.batches + WARM) * PARTITIONS
+    where = {
+        "servers": f"nats://{HOST}:{bench.ours.port}",
+        "stream": "RAW",
+        "partitions": str(PARTITIONS),
+        "maxMsgsPerTrigger": str(PARTITIONS),
+        "starting": str(bench.amounts.messages - rows + 1),
+    }
+    control = {"kind": "raw", "rows": str(rows), "partitions": str(PARTITIONS)}
+    spark = bench.spark
+    frame = spark.readStream.format("prepared").options(**control).load()
+    cost, prepared = _microbatches(bench, frame)
+    yield Figure(f"microbatch, {PARTITIONS} partitions, prepared (control)", prepared, "ms")
+    yield Figure("the same, processor time", cost, "ms")
+    frame = spark.readStream.format("headwater").options(**where).load()
+    cost, ours = _microbatches(bench, frame)
+    yield Figure(
+        f"microbatch overhead, {PARTITIONS} partitions, median", ours, "ms", None, 120.0
+    )
+    yield Figure("the same, processor time", cost, "ms")
+
+
+def _microbatches(bench: Bench, frame: Any) -> tuple[float, float]:
+    """Milliseconds of processors and, at the median, of the clock for one microbatch. The first
+    ones, which start workers, are left out of the median."""
+    wanted = bench.amounts.batches
+    with tempfile.TemporaryDirectory() as folder:
+        writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
+        before = spark_cpu()
+        query = writer.start()
+        query.processAllAvailable()
+        cpu = spark_cpu() - before
+        spans = [
+            one.durationMs["triggerExecution"]
+            for one in query.recentProgress
+            if one.numInputRows == PARTITIONS
+        ]
+        query.stop()
+    return 1e3 * cpu / (wanted + WARM), statistics.median(spans[-wanted:])
+
+
+def partitions(bench: Bench) -> Iterator[Figure]:
+    """Two tasks beside one, by the clock."""
+    spans = [
+        cheapest(
+            lambda frame=frame: drop(frame),  # type: ignore[misc]
+            bench.amounts.rounds,
+        ).wall
+        for frame in (
+            bench.stream(bench.ours, "RAW", readPath="block", partitions=count).load()
+            for count in ("1", "2")
+        )
+    ]
+    yield Figure("rate of two partitions / of one, block read", spans[0] / spans[1], "", floor=1.7)
+
+
+#: By name; all of them have a session with two cores, which one partition does not use.
+ROWS: dict[str, Callable[[Bench], Iterator[Figure]]] = {
+    "raw": raw,
+    "json": decoded,
+    "rollup": rollup,
+    "filter": filtered,
+    "microbatch": microbatch,
+    "partitions": partitions,
+}
+
+
+def recorded(figures: list[Figure]) -> str:
+    """The figures as JSON."""
+    return json.dumps([vars(one) | {"met": one.met} for one in figures])
+
+
+def write_record(path: str, figures: list[Figure]) -> None:
+    """Put them into a file."""
+    Path(path).write_text(recorded(figures) + "\n", encoding="utf-8")

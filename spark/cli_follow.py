@@ -1,0 +1,278 @@
+"""What `--follow` does on the command line: findings as lines of JSON, totals at the end."""
+
+import json
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headwater.spark import cli_running as running
+from headwater.spark.errors import OptionError
+from headwater.spark.jobs.job import span_micros
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from headwater.spark.jobs.anomaly import Strange
+    from headwater.spark.jobs.events import EventKind
+    from headwater.spark.jobs.following.follower import Step
+    from headwater.spark.jobs.following.notebook import Notebook
+    from headwater.spark.jobs.gaps import Expectation
+
+#: Seconds between two lines of progress.
+EVERY = 5
+
+
+@dataclass(frozen=True)
+class Following:
+    """What the options of a job say of it: whether it goes on, until when, and its folder."""
+
+    follow: bool
+    once: bool
+    checkpoint: str | None
+    pause: str
+
+    def check(self, given: Mapping[str, Any]) -> None:
+        """Raise OptionError for options that do not go together."""
+        for name in ("once", "checkpoint"):
+            if getattr(self, name) and not self.follow:
+                raise OptionError(f"--{name} is for --follow")
+        for name, why in _NOT_FOLLOWING.items():
+            if self.follow and given.get(name) not in (None, False):
+                raise OptionError(f"--follow {why}: leave --{name.replace('_', '-')} away")
+
+    @contextmanager
+    def folder(self) -> Iterator[str]:
+        """Where the job keeps its state; without --checkpoint, as long as it runs."""
+        if self.checkpoint:
+            yield self.checkpoint
+            return
+        with tempfile.TemporaryDirectory(prefix="headwater-follow-") as own:
+            yield own
+
+
+_NOT_FOLLOWING = {
+    "ending": "has no end",
+    "overwrite": "replaces nothing",
+    "plot": "draws nothing",
+    "resume": "goes on by itself",
+    "count_ids": "reads everything once",
+}
+
+
+def taken(given: dict[str, Any], **others: Any) -> Following:
+    """The options of following, which are taken out of `given`. Raises OptionError when they do
+    not go together with `given` and the `others`."""
+    found = Following(
+        given.pop("follow"),
+        given.pop("once"),
+        given.pop("checkpoint", None),
+        given.pop("pause", ""),
+    )
+    found.check({**given, **others})
+    return found
+
+
+@contextmanager
+def until_interrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the block, and are no failure."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("ended", err=True)
+    finally:
+        signal.signal(signal.SIGTERM, old)
+
+
+def watch(query: "StreamingQuery", notebook: "Notebook") -> None:
+    """Wait for the end of a query; tell where it is. Raises what the query ended with."""
+    try:
+        with until_interrupted():
+            while not query.awaitTermination(EVERY):
+                click.echo(_progress(query, notebook), err=True)
+    finally:
+        query.stop()
+        print_totals(notebook)
+
+
+def print_line(finding: Mapping[str, Any]) -> None:
+    """One finding, as a line of JSON."""
+    click.echo(json.dumps(finding, default=str))
+
+
+def print_totals(notebook: "Notebook") -> None:
+    """The last line: what all runs in this folder did together."""
+    sums = {**notebook.totals, **_numbers(notebook.memo), "batches": notebook.batch + 1}
+    print_line({"totals": sums})
+
+
+def _numbers(memo: Mapping[str, Any]) -> dict[str, int]:
+    return {name: value for name, value in memo.items() if isinstance(value, int)}
+
+
+def _progress(query: "StreamingQuery", notebook: "Notebook") -> str:
+    totals = ", ".join(f"{name} {count:,}" for name, count in notebook.totals.items())
+    return f"{totals or 'nothing yet'}; behind {_behind(query):,} sequences"
+
+
+def _behind(query: "StreamingQuery") -> int:
+    """Sequences between the query's offset and where the streams end, as its progress says."""
+    last = query.lastProgress
+    if last is None or not last["sources"]:
+        return 0
+    source = last["sources"][0]
+    ends, at = (_sequences(source[name]) for name in ("latestOffset", "endOffset"))
+    return sum(max(0, end - at.get(stream, 0)) for stream, end in ends.items())
+
+
+def _sequences(offset: Any) -> dict[str, int]:
+    found = json.loads(offset) if isinstance(offset, str) else offset
+    streams = (found or {}).get("streams", {})
+    return {stream: int(place["sequence"]) for stream, place in streams.items()}
+
+
+def follow_rollup(
+    source: dict[str, str],
+    out: str,
+    window: str,
+    lateness: str,
+    following: Following,
+    master: str,
+    verbose: bool,
+) -> None:
+    from headwater.spark.jobs.following.rollup import RollupStep, rollup_notebook
+    from headwater.spark.jobs.rollup import FORMAT
+
+    notebook = rollup_notebook(source, out, window, lateness)
+    step = RollupStep(window, lateness)
+    follow({**source, **FORMAT}, step, notebook, following.once, master, verbose)
+
+
+def follow_gaps(
+    source: dict[str, str],
+    expected: "Expectation",
+    following: Following,
+    master: str,
+    verbose: bool,
+) -> None:
+    from headwater.spark.jobs.events import event_options
+    from headwater.spark.jobs.following.gaps import GapsStep, gaps_notebook
+
+    with following.folder() as folder:
+        notebook = gaps_notebook(source, expected, folder)
+        options = {**source, **event_options(expected.kind)}
+        follow(options, GapsStep(expected), notebook, following.once, master, verbose)
+    if notebook.totals.get("gaps"):
+        sys.exit(1)
+
+
+def follow_anomaly(
+    source: dict[str, str], strange: "Strange", following: Following, master: str, verbose: bool
+) -> None:
+    from headwater.spark.jobs.events import event_options
+    from headwater.spark.jobs.following.anomaly import AnomalyStep, anomaly_notebook
+
+    with following.folder() as folder:
+        notebook = anomaly_notebook(source, strange, folder)
+        options = {**source, **event_options(strange.kind)}
+        follow(options, AnomalyStep(strange), notebook, following.once, master, verbose)
+
+
+def follow_uptime(
+    source: dict[str, str],
+    silence: str,
+    kind: "EventKind",
+    following: Following,
+    master: str,
+    verbose: bool,
+) -> None:
+    from headwater.spark.jobs.events import event_options
+    from headwater.spark.jobs.following.uptime import UptimeStep, uptime_notebook
+
+    with following.folder() as folder:
+        notebook = uptime_notebook(source, silence, kind, folder)
+        options = {**source, **event_options(kind)}
+        follow(options, UptimeStep(silence, kind), notebook, following.once, master, verbose)
+
+
+def follow(
+    options: dict[str, str],
+    step: "Step",
+    notebook: "Notebook",
+    once: bool,
+    master: str,
+    verbose: bool,
+) -> None:
+    """Tell findings until somebody interrupts; totals at the end."""
+    from headwater.spark.jobs.following.follower import Follower
+
+    with running.failures(), running.session(master, verbose) as session:
+        query = Follower(notebook, step, print_line, session).start(options, until_now=once)
+        click.echo("following; Ctrl-C ends it", err=True)
+        watch(query, notebook)
+
+
+def follow_audit(
+    origin: dict[str, str],
+    mirror: dict[str, str],
+    with_time: bool,
+    following: Following,
+    master: str,
+    verbose: bool,
+) -> None:
+    from headwater.spark.jobs.following.rounds import audit_notebook, audit_round, rounds
+
+    with running.failures(), following.folder() as folder:
+        pause = span_micros(following.pause, "--pause") / 1e6
+        notebook = audit_notebook(origin, mirror, folder, with_time)
+        with running.session(master, verbose) as session, running.bar() as report:
+            try:
+                with until_interrupted():
+                    for _ in rounds(pause, following.once):
+                        audit_round(
+                            origin, mirror, notebook, print_line, session, with_time, report
+                        )
+            finally:
+                print_totals(notebook)
+    if any(notebook.totals.get(name) for name in ("missing", "extra", "different")):
+        sys.exit(1)
+
+
+def follow_export(
+    source: dict[str, str],
+    out: str,
+    form: str,
+    following: Following,
+    master: str,
+    verbose: bool,
+    loss_allowed: str | None,
+) -> None:
+    from headwater.spark.jobs.following.rounds import check_export_rounds, export_round, rounds
+
+    result = None
+    with running.failures():
+        pause = span_micros(following.pause, "--pause") / 1e6
+        check_export_rounds(source, out, form)
+        with running.session(master, verbose) as session, running.bar() as report:
+            try:
+                with until_interrupted():
+                    for _ in rounds(pause, following.once):
+                        result = export_round(source, out, form, session, report)
+            finally:
+                if result is not None:
+                    print_line({"totals": result.as_dict()})
+    if result is not None and (
+        result.rows != result.read_back or (result.lost and not loss_allowed)
+    ):
+        sys.exit(1)

@@ -1,0 +1,145 @@
+"""Plots of what jobs found: one picture each, drawn without a display."""
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headwater.spark.jobs.anomaly import AnomalyResult
+    from headwater.spark.jobs.audit import AuditResult
+    from headwater.spark.jobs.gaps import GapsResult
+    from headwater.spark.jobs.uptime import UptimeResult
+
+KINDS = (".png", ".svg", ".pdf")
+#: Most rows or lines of a picture: more cannot be told apart.
+MOST = 20
+#: Most points of a line.
+MOST_POINTS = 5000
+
+
+def check_plot(path: str | None) -> None:
+    """Raise OptionError for what cannot be drawn, before anything is started."""
+    if path is None:
+        return
+    if Path(path).suffix not in KINDS or not Path(path).absolute().parent.is_dir():
+        raise OptionError(f"--plot {path!r} is no {', '.join(KINDS)} file in a folder that exists")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise OptionError("--plot needs matplotlib: pip install 'headwater[spark]'")
+
+
+@contextmanager
+def _axes(path: str, title: str) -> "Iterator[Any]":
+    """Axes to draw on, saved at the end."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(11, 5), layout="constrained")
+    try:
+        axes.set_title(title)
+        yield axes
+        figure.savefig(path, dpi=110)
+    finally:
+        pyplot.close(figure)
+
+
+def plot_rollup(spark: "SparkSession", folder: str, path: str) -> None:
+    """Averages over time, of the devices and metrics with most messages."""
+    from pyspark.sql import functions as f
+
+    frame = spark.read.parquet(folder)
+    counts = frame.groupBy("device", "metric").agg(f.sum("count").alias("count"))
+    busiest = counts.orderBy(f.desc("count"), "device", "metric").limit(6).collect()
+    with _axes(path, "averages per window, of those with most messages") as axes:
+        for each in busiest:
+            named = (f.col("device") == each["device"]) & (f.col("metric") == each["metric"])
+            rows = frame.where(named).orderBy("window_start").select("window_start", "avg")
+            points = rows.limit(MOST_POINTS).collect()
+            line = [row["window_start"] for row in points], [row["avg"] for row in points]
+            axes.plot(*line, marker=".", label=f"{each['device']} {each['metric']}")
+        if busiest:
+            axes.legend(loc="best")
+
+
+def plot_uptime(result: "UptimeResult", path: str) -> None:
+    """A row for each device, those with the least uptime first; red where it was offline."""
+    devices = result.devices[:MOST]
+    with _axes(path, f"offline for longer than {result.silence_us / 1e6:g} s") as axes:
+        for row, device in enumerate(devices):
+            _bar(axes, row, device["first_us"], result.until_us, "tab:green")
+            for found in result.findings:
+                if found["key"] == device["key"]:
+                    _bar(axes, row, found["from_us"], found["until_us"], "tab:red")
+        _rows(axes, [f"{device['key']}  {device['uptime']:.2%}" for device in devices])
+
+
+def plot_gaps(result: "GapsResult", path: str) -> None:
+    """A row for each key, those that lack most first; red where something is missing."""
+    missing: dict[str, int] = {}
+    for found in result.findings:
+        missing[found["key"]] = missing.get(found["key"], 0) + found["missing"]
+    keys = sorted(missing, key=lambda key: (-missing[key], key))[:MOST]
+    with _axes(path, f"{result.missing:,} missing in {result.gaps:,} gaps") as axes:
+        for found in result.findings:
+            if found["key"] in keys:
+                row = keys.index(found["key"])
+                if "from_us" in found:
+                    _bar(axes, row, found["from_us"], found["until_us"], "tab:red")
+                else:
+                    _stretch(axes, row, found, "tab:red")
+        _rows(axes, [f"{key}  {missing[key]:,}" for key in keys])
+        if keys and "from_us" not in result.findings[0]:
+            axes.set_xlabel("sequence or counter")
+
+
+def plot_anomaly(result: "AnomalyResult", path: str) -> None:
+    """How strange the findings are, over time, of the keys with most of them."""
+    by_key: dict[str, list[Mapping[str, Any]]] = {}
+    for found in result.findings:
+        by_key.setdefault(found["key"], []).append(found)
+    with _axes(path, f"{result.anomalies:,} strange values of {result.keys:,} keys") as axes:
+        for key in sorted(by_key, key=lambda key: -len(by_key[key]))[:MOST]:
+            times = [_moment(found["t_us"]) for found in by_key[key]]
+            axes.plot(times, [each["strangeness"] for each in by_key[key]], "o", label=key)
+        axes.set_ylabel("deviations from what was usual")
+        if by_key:
+            axes.legend(loc="best")
+
+
+def plot_audit(result: "AuditResult", path: str) -> None:
+    """Where the streams differ, by kind, along their sequences."""
+    kinds = ["missing", "extra", "different", "expired", "kept"]
+    with _axes(path, f"mirror against origin, up to sequence {result.end:,}") as axes:
+        for found in result.findings:
+            _stretch(axes, kinds.index(found["kind"]), found, "tab:red")
+        _rows(axes, [f"{kind}  {getattr(result, kind):,}" for kind in kinds])
+        axes.set_xlim(0, result.end + 1)
+        axes.set_xlabel("sequence")
+
+
+def _bar(axes: Any, row: int, from_us: int, until_us: int, color: str) -> None:
+    first, last = _moment(from_us), _moment(until_us)
+    axes.barh(row, last - first, left=first, height=0.6, color=color)
+
+
+def _stretch(axes: Any, row: int, found: Mapping[str, Any], color: str) -> None:
+    """Sequences, or counters; the edge shows what would be narrower than a pixel."""
+    width = found["last"] - found["first"] + 1
+    axes.barh(row, width, left=found["first"], height=0.6, color=color, edgecolor=color)
+
+
+def _rows(axes: Any, labels: list[str]) -> None:
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+
+
+def _moment(micros: int) -> datetime:
+    return datetime.fromtimestamp(micros / 1e6, UTC)

@@ -1,0 +1,34 @@
+"""What went wrong in Spark, in a line, with what to do."""
+
+import re
+
+_DOCTOR = "see what executors have with: headwater spark doctor --master URL"
+#: What Spark says of executors that cannot run our code, with what to do.
+_EXECUTORS = {
+    r"Cannot run program \"[^\"]+\"": (
+        f"set PYSPARK_PYTHON to a Python of every executor; {_DOCTOR}"
+    ),
+    r"Python in worker has different version[^\n]{0,80}": (
+        f"set PYSPARK_PYTHON to the driver's version; {_DOCTOR}"
+    ),
+    r"No module named '(headwater|pyarrow|msgspec)[^']*'": (
+        f"install headwater[spark] on every executor, or ship it with --archives; {_DOCTOR}"
+    ),
+    r"JAVA_GATEWAY_EXITED": "Java did not start; look into: headwater spark doctor",
+}
+
+
+def spark_reason(text: str) -> str:
+    """The line of a Spark error that says what happened: the last one of the Python part.
+
+    Spark wraps the source's own error in pages of stack traces of two languages.
+    """
+    for sign, advice in _EXECUTORS.items():
+        found = re.search(sign, text)
+        if found is not None:
+            return f"{found.group()}: {advice}"
+    marks = [line.strip() for line in text.splitlines() if "headwater.spark." in line]
+    errors = [line for line in marks if line.startswith("headwater.spark.") and ": " in line]
+    if errors:
+        return errors[-1].partition(": ")[2]
+    return text.strip().splitlines()[0] if text.strip() else "Spark failed without a message"

@@ -1,0 +1,38 @@
+"""The bench of Spark, tiny, against real servers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.spark.rows import Figure
+
+FIGURES = 17
+LIMIT_S = 400
+
+
+@pytest.mark.timeout(LIMIT_S)
+def test_every_row_gives_its_figures(tmp_path: Path) -> None:
+    record = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "bench.spark", "--size", "tiny", "--json", str(record)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(record.read_text())
+    assert len(figures) == FIGURES
+    assert all(one["value"] > 0 and one["title"] in done.stdout for one in figures)
+
+
+@pytest.mark.parametrize(
+    ("figure", "met"),
+    [
+        (Figure("share", 0.9, "", floor=0.85), True),
+        (Figure("share", 0.8, "", floor=0.85), False),
+        (Figure("time", 121.0, "ms", ceiling=120.0), False),
+        (Figure("rate", 1.0, ""), True),
+    ],
+)
+def test_a_missed_bound_is_told(figure: Figure, met: bool) -> None:
+    assert figure.met is met
+    assert ("MISSED" in figure.line()) is not met

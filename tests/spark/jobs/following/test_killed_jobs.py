@@ -1,0 +1,165 @@
+"""A job that follows is killed with all its processes, and started again: nothing twice or lost."""
+
+import json
+import os
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headwater.spark.jobs.following.notebook import NAME
+from headwater.spark.options import parse_options
+from headwater.spark.write.sink import HeadwaterWriter
+from tests.spark.driver_process import END_S, Driver
+from tests.spark.jobs.test_rollup import START, reading
+from tests.waiting import until_seen
+
+EVERY = os.environ.get("HEADWATER_SPARK") == "all"
+MESSAGES = 3_000
+BATCH = 1_000
+WINDOW_S = 10
+KEYS = 5
+
+
+@pytest.fixture(autouse=True)
+def one_server(request: pytest.FixtureRequest) -> None:
+    """What a job keeps does not depend on the server."""
+    if "nats-server" in request.node.name and not EVERY:
+        pytest.skip("minutes: HEADWATER_SPARK=all")
+
+
+def write(server: Any, name: str, payloads: list[bytes], keys: list[int]) -> None:
+    rows = {"subject": [f"{name}.{key}" for key in keys], "payload": payloads}
+    writer = HeadwaterWriter(parse_options(server.options(name)))
+    assert writer.write(iter([pa.RecordBatch.from_pydict(rows)])).rows == len(payloads)
+
+
+def done(out: Path) -> int:
+    """The last batch that the job has done."""
+    return int(json.loads((out / NAME).read_text())["batch"])
+
+
+def killed_in(driver: Driver, out: Path, batch: int, seen: Callable[[int], Path]) -> int:
+    """Kill all of it within a batch, at the earliest `batch`, of which `seen` is there. Which."""
+    while True:
+
+        def there(at: int = batch) -> bool:
+            assert driver.alive(), driver.log[-4000:]
+            return seen(at).exists()
+
+        until_seen(there, f"batch {batch}", END_S)
+        driver.hold()
+        if done(out) < batch:
+            driver.kill_all()
+            assert done(out) == batch - 1
+            return batch
+        driver.release()
+        batch += 1
+
+
+def aggregates(out: Path, pattern: str) -> list[dict[str, Any]]:
+    files = [path for path in out.glob(pattern) if path.is_file()]
+    return [row for path in files for row in pq.ParquetFile(path).read().to_pylist()]
+
+
+@pytest.mark.timeout(4 * END_S)
+@pytest.mark.parametrize("moment", ["begun", "written"])
+def test_a_rollup_counts_each_message_once(
+    server: Any, fill: Callable, driver_folder: Path, moment: str
+) -> None:
+    if moment == "begun" and not EVERY:
+        pytest.skip("half a minute: HEADWATER_SPARK=all")
+    chance = random.Random(1)
+    # Two hundred messages a second's window, out of order by less than the lateness.
+    rows = [(chance.randrange(KEYS), i / 20 + 5 * chance.random(), i % 97) for i in range(MESSAGES)]
+    payloads = [reading(f"d{key}", at, value, i) for i, (key, at, value) in enumerate(rows)]
+    fill("KILLED", [])
+    write(server, "KILLED", payloads, [key for key, _, _ in rows])
+    out = driver_folder / "out"
+    words = ["run", "rollup", "-s", server.url, "--stream", "KILLED", "--out", str(out)]
+    words += ["--follow", "--once", "--window", f"{WINDOW_S}s", "--lateness", "10s"]
+    words += ["--master", "local[2]"]
+    sign = "_query/offsets/{}" if moment == "begun" else "batch={}/_SUCCESS"
+    driver = Driver(driver_folder, "tests.spark.jobs.following.small_batches", *words)
+    try:
+        batch = killed_in(driver, out, 1, lambda at: out / sign.format(at))
+    finally:
+        driver.end()
+    assert batch < MESSAGES // BATCH
+    again = Driver(driver_folder, "tests.spark.jobs.following.small_batches", *words)
+    try:
+        again.finish()
+    finally:
+        again.end()
+
+    truth: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+    for i, (key, at, value) in enumerate(rows):
+        moment_us = START + int(at * 1e6)
+        truth[f"d{key}", moment_us - moment_us % (WINDOW_S * 1_000_000)].append((i + 1, value))
+    written = aggregates(out, "batch=*/*.parquet")
+    waiting = aggregates(out, f"_state/{done(out)}/*.parquet")
+    found = [(row, int(row["window_start"].timestamp() * 1e6)) for row in written]
+    found += [(row, row["window_us"]) for row in waiting]
+    told = [
+        (row["device"], at, row["count"], row["sum"], row["first_seq"], row["last_seq"])
+        for row, at in found
+    ]
+    assert written and waiting and not aggregates(out, "_late/*/*.parquet")
+    assert sorted(told) == sorted(
+        (
+            *key,
+            len(each),
+            sum(value for _, value in each),
+            min(sequence for sequence, _ in each),
+            max(sequence for sequence, _ in each),
+        )
+        for key, each in truth.items()
+    )
+    totals = json.loads((out / NAME).read_text())["totals"]
+    assert (totals["planned"], totals["read"], totals["lost"]) == (MESSAGES, MESSAGES, 0)
+
+
+@pytest.mark.timeout(4 * END_S)
+def test_gaps_are_counted_once(server: Any, fill: Callable, driver_folder: Path) -> None:
+    if not EVERY:
+        pytest.skip("half a minute: HEADWATER_SPARK=all")
+    chance = random.Random(2)
+    counters = [0] * KEYS
+    keys, payloads, missing = [], [], set()
+    for _ in range(MESSAGES):
+        key = chance.randrange(KEYS)
+        if counters[key] and chance.random() < 0.01:
+            gap = chance.randrange(1, 4)
+            missing.add((str(key), counters[key] + 1, counters[key] + gap))
+            counters[key] += gap
+        counters[key] += 1
+        keys.append(key)
+        payloads.append(b'{"n": %d}' % counters[key])
+    fill("GAPK", [])
+    write(server, "GAPK", payloads, keys)
+    out = driver_folder / "at"
+    words = ["run", "gaps", "-s", server.url, "--stream", "GAPK", "--by", "token:2"]
+    words += ["--counter", "n", "--follow", "--once", "--checkpoint", str(out)]
+    words += ["--master", "local[2]"]
+    for batch in (0, 1):
+        driver = Driver(driver_folder, "tests.spark.jobs.following.small_batches", *words)
+        try:
+            killed_in(driver, out, batch, lambda at: out / f"_state/{at}/_SUCCESS")
+        finally:
+            driver.end()
+    again = Driver(driver_folder, "tests.spark.jobs.following.small_batches", *words)
+    try:
+        again.finish(1)
+    finally:
+        again.end()
+    lines = [json.loads(line) for line in again.log.splitlines() if line.startswith("{")]
+    found = [each for each in lines if "totals" not in each]
+    assert {(each["key"], each["first"], each["last"]) for each in found} == missing
+    totals = lines[-1]["totals"]
+    assert totals["gaps"] == len(missing) and totals["read"] == MESSAGES
+    assert totals["missing"] == sum(last - first + 1 for _, first, last in missing)
