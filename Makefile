@@ -22,7 +22,7 @@ SANITIZED_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_cl
 	tests/edge/storage/erase/test_erase.py tests/edge/storage/log \
 	tests/edge/storage/directory
 
-.PHONY: arm64 python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet bench-links clients damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-jetstream sim-links sim-mutants wheels clean
+.PHONY: arm64 differ python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet bench-links bench-spark clients clients-install client-javascript client-go client-rust client-java client-c damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-jetstream sim-links sim-mutants spark-cluster wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -37,6 +37,7 @@ ext: $(STAMP)  ## Compile the hot modules in place; ONLY="a.py b.py" for some of
 	@mkdir -p build
 	@HEADWATER_STRICT=1 HEADWATER_EXT="$(ONLY)" flock build/.lock $(BIN)/python setup.py -q build_ext --inplace
 	@$(BIN)/python -m compileall -q $(FOLDERS)
+	-@$(BIN)/python -m headwater.deploy.start_image
 
 edge-512: $(STAMP) ext  ## The tests of the edge and its links in a cgroup of 512 MiB (root; 20 minutes)
 	@$(BIN)/python -m tests.small_machine 512 tests/edge tests/federation
@@ -63,6 +64,9 @@ fuzz: $(STAMP) ext  ## Anything at every door: EXAMPLES=.. of each target
 
 decisions: $(STAMP) ext  ## Who may do what, decided by both servers on made-up accounts: SEED=.. RUNS=..
 	@$(BIN)/python -m tests.edge.broker.authorize --seed $(or $(SEED),0) --runs $(or $(RUNS),20) $(ARGS)
+
+differ: $(STAMP) ext  ## Generated protocol lines and stream histories on both servers: SEED=.. RUNS=.., ARGS="--kinds histories"
+	@$(BIN)/python -m tests.differ --seed $(or $(SEED),0) --runs $(or $(RUNS),200) $(ARGS)
 
 configurations: $(STAMP)  ## What the tests of nats-server configure, by both servers: ANCHOR=its sources, ARGS=--start
 	@$(BIN)/python -m tests.edge.conf.anchor_templates $(ANCHOR) $(ARGS)
@@ -94,6 +98,11 @@ damage: $(STAMP) ext  ## Every crash point and every flipped byte of small store
 fleet: $(STAMP) ext  ## Gateways on loopback over real SSH: bad versions, power cuts, kills (minutes; root, openssh-server)
 	@HEADWATER_FLEET=all $(BIN)/python -m pytest -q -rs tests/deploy/fleet $(ARGS)
 
+spark-cluster: $(STAMP) ext  ## Spark on a standalone master with workers, shipped environments, Connect, kills (minutes)
+	@$(BIN)/python -m pip install -q grpcio==1.85.3 grpcio-status==1.85.3 googleapis-common-protos==1.76.0
+	@HEADWATER_SPARK=all $(PYTEST) -rs tests/spark/cluster tests/spark/write/test_killed_driver.py \
+		tests/spark/jobs/following/test_killed_jobs.py $(ARGS)
+
 sanitize: $(STAMP)  ## Tests of the wire and the log on a copy compiled with address and undefined-behaviour checks
 	@mkdir -p $(SANITIZED)
 	@git ls-files -z | xargs -0 cp --parents -u -t $(SANITIZED)
@@ -103,12 +112,27 @@ sanitize: $(STAMP)  ## Tests of the wire and the log on a copy compiled with add
 		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 		$(CURDIR)/$(BIN)/python -m pytest -n0 -p no:cacheprovider --timeout=300 $(SANITIZED_TESTS) $(ARGS)
 
-clients: $(STAMP) ext  ## Tours of the official clients of other languages, installed from their registries
-	@if command -v npm >/dev/null; then cd tests/clients/javascript && npm install --no-fund --no-audit --loglevel=error; fi
-	@if command -v go >/dev/null; then cd tests/clients/go && go build -o tour .; fi
-	@if command -v cargo >/dev/null; then cd tests/clients/rust && cargo build --quiet; fi
-	@if command -v mvn >/dev/null; then cd tests/clients/java && mvn --quiet dependency:copy-dependencies -DoutputDirectory=lib && javac -cp 'lib/*' -d classes Tour.java; fi
+clients: clients-install ext  ## Tours of the official clients of other languages and of the `nats` tool, from their registries
 	@$(PYTEST) -q -rs tests/clients $(ARGS)
+
+clients-install: $(STAMP)  ## What the tours need, for the languages whose toolchains are here
+	@$(MAKE) --no-print-directory -k -j2 client-javascript client-go client-rust client-java client-c
+
+client-javascript:
+	@if command -v npm >/dev/null; then cd tests/clients/javascript && npm install --no-fund --no-audit --loglevel=error; fi
+
+client-go:
+	@if command -v go >/dev/null; then cd tests/clients/go && go build -o tour .; fi
+	@if command -v go >/dev/null; then GOBIN=$(CURDIR)/tests/clients/tools go install github.com/nats-io/natscli/nats@v0.5.0; fi
+
+client-c:  # The library is the package libnats-dev of Debian.
+	@if test -e /usr/include/nats/nats.h && command -v gcc >/dev/null; then cd tests/clients/c && gcc -Wall -o tour tour.c -lnats; fi
+
+client-rust:
+	@if command -v cargo >/dev/null; then cd tests/clients/rust && cargo build --quiet; fi
+
+client-java:
+	@if command -v mvn >/dev/null; then cd tests/clients/java && mvn --quiet dependency:copy-dependencies -DoutputDirectory=lib && javac -cp 'lib/*' -d classes Tour.java; fi
 
 bench: $(STAMP) ext  ## Side by side with nats-server
 	@$(BIN)/python -m bench $(ARGS)
@@ -121,6 +145,9 @@ bench-cluster: $(STAMP) ext  ## Clusters of three beside three nats-servers: spe
 
 bench-links: $(STAMP) ext  ## Mirrors and sources across links beside nats-server, also on a slow line
 	@$(BIN)/python -m bench.links $(ARGS)
+
+bench-spark: $(STAMP) ext  ## The Spark source with its controls, and what is required of it
+	@$(BIN)/python -m bench.spark $(ARGS)
 
 bench-access: $(STAMP) ext  ## Logins by JWT and permissions beside nats-server, and what is required
 	@$(BIN)/python -m bench.access --check $(ARGS)

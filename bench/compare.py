@@ -40,8 +40,8 @@ class Outcome:
     errors: list[str] = field(default_factory=list)
 
     def value(self, figure: Figure) -> float:
-        """The compared number: median latency in microseconds, or messages per second."""
-        return figure.latency["p50"] if self.pattern.latency else figure.rate
+        """The compared number: messages per second, or what the pattern's `part` is of."""
+        return figure.latency[self.pattern.part] if self.pattern.latency else figure.rate
 
     def median(self, figures: Sequence[Figure]) -> float | None:
         """Median over rounds of the compared number; None when no round succeeded."""

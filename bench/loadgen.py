@@ -392,6 +392,74 @@ def receive(fd: cython.int, header: bytes, payload: cython.Py_ssize_t) -> tuple:
     return count, now_ns()
 
 
+def receive_any(fd: cython.int) -> tuple:
+    """Count messages of any subject on sids that begin with 1, until the end mark; (count, ns)."""
+    reader: Reader = Reader(fd)
+    count: cython.longlong = 0
+    got: cython.int
+    with cython.nogil:
+        while True:
+            got = reader.next()
+            if got == FAULT or (got == NEED_MORE and reader.fill()):
+                break
+            if got == MESSAGE:
+                if reader.sid == 50:
+                    break
+                count += 1
+    reader.check()
+    return count, now_ns()
+
+
+def receive_count(fd: cython.int, total: cython.longlong) -> tuple:
+    """Take so many messages on sids that begin with 1; (count, ns at the last)."""
+    reader: Reader = Reader(fd)
+    count: cython.longlong = 0
+    with cython.nogil:
+        while count < total and reader.until(MESSAGE) != FAULT:
+            if reader.sid == 49:
+                count += 1
+    reader.check()
+    return count, now_ns()
+
+
+def ask_window(
+    fd: cython.int,
+    frames: bytes,
+    frame: cython.Py_ssize_t,
+    per_write: cython.Py_ssize_t,
+    cap_ns: cython.longlong,
+) -> tuple:
+    """Send requests, `per_write` at a time, and wait for as many answers; (answers, ns).
+
+    An answer with a status is a fault.
+    """
+    reader: Reader = Reader(fd)
+    data: cython.p_char = frames
+    size: cython.Py_ssize_t = len(frames)
+    step: cython.Py_ssize_t = frame * per_write
+    at: cython.Py_ssize_t = 0
+    open_: cython.Py_ssize_t
+    done: cython.longlong = 0
+    begin: cython.longlong
+    if step <= 0 or size % step:
+        raise ValueError("frames must be whole writes")
+    with cython.nogil:
+        begin = now_ns()
+        while reader.fault == 0 and at < size and now_ns() - begin < cap_ns:
+            if write_all(fd, data + at, step):
+                reader.fail(F_WRITE, data, 0)
+            at += step
+            open_ = per_write
+            while open_ and reader.until(MESSAGE) != FAULT:
+                if reader.status():
+                    reader.fail(F_REFUSED, reader.head, reader.head_len)
+                    break
+                open_ -= 1
+                done += 1
+    reader.check()
+    return done, now_ns() - begin
+
+
 def roundtrips(
     asker_fd: cython.int,
     server_fd: cython.int,

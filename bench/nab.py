@@ -121,8 +121,10 @@ def main() -> int:
     reached, threshold = score(strangeness(series, Detector), series)
     rows = sum(len(one[0]) for one in series.values())
     windows = sum(len(one[1]) for one in series.values())
-    print(f"{len(series)} series, {rows:,} rows, {windows} windows: {reached:.1f} of 100 "
-          f"at {threshold:.2f} deviations; the default is {THRESHOLD}")
+    print(
+        f"{len(series)} series, {rows:,} rows, {windows} windows: {reached:.1f} of 100 "
+        f"at {threshold:.2f} deviations; the default is {THRESHOLD}"
+    )
     return 0
 
 

@@ -37,6 +37,7 @@ JS_FRAMES = 1600
 """Prebuilt JetStream frames: a multiple of 64 per write and of 100 subjects."""
 
 INBOX = "_INBOX.bench"
+HEAD = b"NATS/1.0\r\nTrace: 0123456789abcdef\r\nKind: reading\r\n\r\n"
 
 
 class Listening(Protocol):
@@ -77,7 +78,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A named measurement. `messages` is its size at scale 1; `latency` says what is compared.
+    """A named measurement. `messages` is its size at scale 1; `latency` says that less is better,
+    and then `part` which of the percentiles is compared, and `unit` what it is in.
+
+    `required` is what the ratio has to be, 0 where nothing is asked.
 
     `synced` patterns are compared with a nats-server that syncs before it acknowledges.
     `unequal` ones promise less on the other side, and so no general floor holds for them.
@@ -91,6 +95,9 @@ class Pattern:
     synced: bool = False
     unequal: bool = False
     size: int = 128
+    required: float = 0.0
+    part: str = "p50"
+    unit: str = "us"
 
 
 def percentiles(samples: "list[int]", total_ns: int) -> Figure:
@@ -125,13 +132,16 @@ def core_publish(
     receivers: int,
     user: str = "",
     subject: str = SUBJECT,
+    head: bytes = b"",
+    queue: str = "",
 ) -> Figure:
     """One publisher to `receivers` subscribers; ends when all of them have everything. `user` is
-    who all of them are, as in a URL: `name:password@`."""
+    who all of them are, as in a URL: `name:password@`. `head` is a block of headers. Those of a
+    `queue` share the messages."""
     generator = build.generator()
-    payload = b"x" * size
-    frame = f"PUB {subject} {size}\r\n".encode() + payload + b"\r\n"
-    header = f"MSG {subject} 1 {size}\r\n".encode()
+    verb, lengths = ("H", f"{len(head)} {len(head) + size}") if head else ("", f"{size}")
+    frame = f"{verb}PUB {subject} {lengths}\r\n".encode() + head + b"x" * size + b"\r\n"
+    header = f"{verb}MSG {subject} 1 {lengths}\r\n".encode()
     end = f"PUB {subject}.end 0\r\n\r\nPING\r\n".encode()
     links = [Link(server.port, load.timeout, user=user) for _ in range(receivers + 1)]
     results: list[tuple[int, int]] = []
@@ -139,14 +149,14 @@ def core_publish(
 
     def receive(link: Link) -> None:
         try:
-            results.append(generator.receive(link.fd, header, size))
+            results.append(generator.receive(link.fd, header, len(head) + size))
         except generator.LoadError as error:
             errors.append(error)
 
     threads = [threading.Thread(target=receive, args=(link,)) for link in links[1:]]
     try:
         for link in links[1:]:
-            link.subscribe(subject, "1")
+            link.subscribe(f"{subject} {queue}".strip(), "1")
             link.subscribe(f"{subject}.end", "2")
         for thread in threads:
             thread.start()
@@ -167,11 +177,11 @@ def core_publish(
             link.close()
     if errors:
         raise errors[0]
-    for count, at in results:
+    counts = [sum(count for count, _ in results)] if queue else [count for count, _ in results]
+    for count in counts:
         if count != sent:
             raise Mismatch(f"a subscriber got {count} of {sent} messages")
-        finish = max(finish, at)
-    return rate(sent, finish - begin)
+    return rate(sent, max(finish, *(at for _, at in results), 0) - begin)
 
 
 def request_reply(server: Server, load: Load, *, size: int) -> Figure:
@@ -335,15 +345,24 @@ def take_pull(consumer: Link, load: Load, stored: int, *, low: int, ack: bool) -
 
 def _core() -> list[Pattern]:
     made = []
-    for size, publish, one in ((16, 8e6, 4e6), (128, 5e6, 2.5e6), (1024, 1.5e6, 8e5)):
+    sizes = ((16, 8e6, 0.0, 4e6, 5.0), (128, 5e6, 0.0, 2.5e6, 4.0), (1024, 1.5e6, 1.3, 8e5, 1.8))
+    for size, publish, least, one, asked in sizes:
         run = partial(core_publish, size=size, receivers=0)
-        made.append(Pattern(f"pub-{size}", f"publish {size} B", int(publish), run, size=size))
+        title = f"publish {size} B"
+        made.append(Pattern(f"pub-{size}", title, int(publish), run, size=size, required=least))
         run = partial(core_publish, size=size, receivers=1)
-        made.append(Pattern(f"one-{size}", f"1 -> 1, {size} B", int(one), run, size=size))
+        title = f"1 -> 1, {size} B"
+        made.append(Pattern(f"one-{size}", title, int(one), run, size=size, required=asked))
+    run = partial(core_publish, size=128, receivers=1, head=HEAD)
+    made.append(Pattern("head-128", "1 -> 1, headers, 128 B", 1_500_000, run, required=3.0))
     run = partial(core_publish, size=128, receivers=4)
-    made.append(Pattern("fan-128", "1 -> 4, 128 B", 1_000_000, run))
+    made.append(Pattern("fan-128", "1 -> 4, 128 B", 1_000_000, run, required=3.5))
+    run = partial(core_publish, size=128, receivers=4, queue="workers")
+    made.append(Pattern("queue-128", "1 -> queue group of 4, 128 B", 1_500_000, run, required=2.5))
     ask = partial(request_reply, size=128)
-    made.append(Pattern("request", "request/reply 128 B", 20_000, ask, latency=True))
+    for name, part in (("request", "p50"), ("request-p99", "p99")):
+        title = f"request/reply 128 B, {part}"
+        made.append(Pattern(name, title, 20_000, ask, latency=True, required=1.3, part=part))
     return made
 
 
@@ -358,18 +377,23 @@ def _stream() -> list[Pattern]:
         run = partial(stream_sync, size=128, storage=storage)
         title = f"JetStream {storage}, synchronous, 128 B"
         lax = storage == "file"
-        made.append(Pattern(f"js-{storage}-sync", title, waits, run, latency=True, unequal=lax))
+        waiting = partial(Pattern, messages=waits, run=run, latency=True)
+        least = 0.6 if lax else 0.0
+        made.append(waiting(f"js-{storage}-sync", title, unequal=lax, required=least))
         if lax:
             title += ", both synced"
-            made.append(Pattern("js-safe-sync", title, waits, run, latency=True, synced=True))
+            made.append(waiting("js-safe-sync", title, synced=True, required=1.5))
     takes: tuple[tuple[str, str, Callable[[Link, Load, int], tuple[int, int]]], ...] = (
         ("replay-push", "replay, ordered push consumer", take_push),
         ("replay-fetch", f"replay, pull by {FETCH}", partial(take_pull, low=0, ack=False)),
+        ("fetch-ack", f"fetch {FETCH}, ack each", partial(take_pull, low=0, ack=True)),
         ("consume", "pull ahead, ack each", partial(take_pull, low=FETCH // 2, ack=True)),
     )
     for name, title, take in takes:
-        made.append(Pattern(name, title, 400_000, partial(replay, take=take)))
+        asked = 4.0 if name in ("replay-push", "fetch-ack") else 0.0
+        made.append(Pattern(name, title, 400_000, partial(replay, take=take), required=asked))
     return made
 
 
-PATTERNS: tuple[Pattern, ...] = (*_core(), *_stream())
+COMMON: tuple[Pattern, ...] = (*_core(), *_stream())
+"""One or a few connections."""

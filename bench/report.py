@@ -11,7 +11,7 @@ from bench.patterns import Figure
 WIDE = 130
 """Columns of a terminal from which a table shows the titles of patterns."""
 
-Row = tuple[str, str, str, str, str]
+Row = tuple[str, str, str, str, str, str]
 
 
 def number(value: float) -> str:
@@ -28,12 +28,14 @@ def compared(outcome: Outcome, figures: Sequence[Figure]) -> str:
         return "failed"
     if not outcome.pattern.latency:
         return f"{number(value)}/s"
+    if outcome.pattern.unit != "us" or outcome.pattern.part != "p50":
+        return f"{value:.1f} {outcome.pattern.unit}"
     p99 = statistics.median(figure.latency["p99"] for figure in figures)
     return f"{value:.1f} us (p99 {p99:.0f})"
 
 
 def rows(report: Report) -> Iterator[Row]:
-    """Pattern, ours, theirs, ratio, range of the single rounds' ratios."""
+    """Pattern, ours, theirs, ratio, what is required of it, range of the single rounds' ratios."""
     for outcome in report.outcomes:
         ratio, spread = outcome.ratio(), outcome.spread()
         yield (
@@ -41,6 +43,7 @@ def rows(report: Report) -> Iterator[Row]:
             compared(outcome, outcome.ours),
             compared(outcome, outcome.theirs),
             "-" if ratio is None else f"{ratio:.2f}",
+            f"{outcome.pattern.required:.1f}" if outcome.pattern.required else "",
             "-" if spread is None else f"{spread[0]:.2f}..{spread[1]:.2f}",
         )
     yield from resources(report)
@@ -56,7 +59,7 @@ def resources(report: Report) -> Iterator[Row]:
         ours = middle(report.ours, name) * scale
         theirs = middle(report.theirs, name) * scale
         ratio = f"{theirs / ours:.2f}" if ours else "-"
-        yield title, f"{ours:.0f} {unit}", f"{theirs:.0f} {unit}", ratio, ""
+        yield title, f"{ours:.0f} {unit}", f"{theirs:.0f} {unit}", ratio, "", ""
 
 
 def middle(side: Side, name: str) -> float:
@@ -68,13 +71,13 @@ def middle(side: Side, name: str) -> float:
 def headings(report: Report) -> Row:
     """Column titles; the sides by name and reported version."""
     sides = [f"{side.recipe.name} {side.version}" for side in (report.ours, report.theirs)]
-    return ("pattern", sides[0], sides[1], "ratio", "rounds")
+    return ("pattern", sides[0], sides[1], "ratio", "required", "rounds")
 
 
 def plain(report: Report) -> str:
     """Aligned lines without control characters."""
     table = [headings(report), *rows(report)]
-    widths = [max(len(row[column]) for row in table) for column in range(5)]
+    widths = [max(len(row[column]) for row in table) for column in range(6)]
     lines = []
     for row in table:
         cells = [row[0].ljust(widths[0])]
@@ -94,12 +97,21 @@ def table(report: Report, floors: dict[str, float], width: int) -> object:
     for index, row in enumerate(rows(report)):
         style = None
         if index < len(names):
-            low = report.below({"": 1.0, **floors})
+            required = {
+                outcome.pattern.name: outcome.pattern.required for outcome in report.outcomes
+            }
+            low = report.below({"": 1.0, **required, **floors})
             style = "red" if names[index] in low else "green"
         ratio_cell = f"[{style}]{row[3]}[/]" if style else row[3]
         title = row[0] if width >= WIDE else row[0].partition(":")[0]
-        made.add_row(title, row[1], row[2], ratio_cell, row[4])
+        made.add_row(title, row[1], row[2], ratio_cell, *row[4:])
     return made
+
+
+def compared_name(outcome: Outcome) -> str:
+    """What of a pattern is compared, for JSON."""
+    pattern = outcome.pattern
+    return f"{pattern.part} {pattern.unit}" if pattern.latency else "messages/s"
 
 
 def figure(one: Figure) -> dict[str, Any]:
@@ -135,10 +147,11 @@ def document(report: Report) -> str:
             {
                 "name": outcome.pattern.name,
                 "title": outcome.pattern.title,
-                "compared": "p50 us" if outcome.pattern.latency else "messages/s",
+                "compared": compared_name(outcome),
                 "ours": outcome.median(outcome.ours),
                 "theirs": outcome.median(outcome.theirs),
                 "ratio": None if ratio is None else round(ratio, 4),
+                "required": outcome.pattern.required or None,
                 "rounds": {
                     "ours": [figure(one) for one in outcome.ours],
                     "theirs": [figure(one) for one in outcome.theirs],

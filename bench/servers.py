@@ -106,7 +106,7 @@ def anchor(command: str | None = None) -> Recipe:
 
 def anchor_synced() -> Recipe:
     """The real nats-server that syncs before it acknowledges, as Headwater does by default."""
-    config = "jetstream { store_dir: \"{dir}\", sync_interval: always }\n"
+    config = 'jetstream { store_dir: "{dir}", sync_interval: always }\n'
     return Recipe("nats-server, sync always", (program("nats-server"),), config)
 
 

@@ -10,9 +10,7 @@ from headwater.edge.wire.client import Client
 class Link(Client):
     """A connected client. `timeout` bounds every wait, in seconds; `user` is `name:password@`."""
 
-    def __init__(
-        self, port: int, timeout: float = 10.0, host: str = HOST, user: str = ""
-    ) -> None:
+    def __init__(self, port: int, timeout: float = 10.0, host: str = HOST, user: str = "") -> None:
         shown = f"[{host}]" if ":" in host else host
         super().__init__(f"nats://{user}{shown}:{port}", timeout=timeout, name="bench")
 

@@ -21,10 +21,14 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         # What imports make stays: looking for garbage in it takes a tenth of a start.
         gc.disable()
+        from headwater.deploy import start_image
+
+        image = start_image.begin()
         from headwater.deploy.serve import serve
 
         try:
-            status = serve(arguments[1:])
+            status = serve(arguments[1:], image.ready)
+            image.keep()
         except BrokenPipeError:
             # Whoever read our output has read enough.
             status = 128 + signal.SIGPIPE

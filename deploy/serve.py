@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from headwater.deploy.compose import services_for
@@ -34,19 +35,23 @@ GARBAGE = (5_000, 20, 20)
 """New objects until the youngest are looked at, and how often until the older ones are."""
 
 
+SETTLED_S = 0.5
+"""After a node is ready: its first clients are not kept waiting by what can wait."""
+
+
 class StartError(Exception):
     """Something that keeps a node from starting; the text says what to do."""
 
 
-def serve(arguments: list[str]) -> int:
-    """Run until told to stop; returns the exit status."""
+def serve(arguments: list[str], ready: Callable[[], None] = lambda: None) -> int:
+    """Run until told to stop; returns the exit status. `ready` is called once the node serves."""
     try:
         invocation = parse_args(arguments)
     except (FlagError, ConfigError) as error:
         print(f"nats-server: {error}", file=sys.stderr)
         return 1
     if invocation.action == "serve":
-        return run(invocation, arguments)
+        return run(invocation, arguments, ready)
     if invocation.action == "signal":
         return send_signal(invocation)
     if invocation.action == "version":
@@ -76,7 +81,7 @@ def check(invocation: Invocation) -> int:
     return 0
 
 
-def run(invocation: Invocation, arguments: list[str]) -> int:
+def run(invocation: Invocation, arguments: list[str], ready: Callable[[], None]) -> int:
     """Run a node with these options in this process."""
     import uvloop
 
@@ -89,7 +94,7 @@ def run(invocation: Invocation, arguments: list[str]) -> int:
         return 1
     for warning in invocation.warnings:
         log.warning("%s", warning)
-    return uvloop.run(_main(options, arguments))
+    return uvloop.run(_main(options, arguments, ready))
 
 
 def forbid_core_dumps() -> None:
@@ -110,7 +115,7 @@ def configure_logging(options: Options) -> None:
     logs.configure(logs.settings_of(options))
 
 
-async def _main(options: Options, arguments: list[str]) -> int:
+async def _main(options: Options, arguments: list[str], ready: Callable[[], None]) -> int:
     loop = asyncio.get_running_loop()
     node = None
     notifier = Notifier()
@@ -124,6 +129,7 @@ async def _main(options: Options, arguments: list[str]) -> int:
         # A request that makes many objects holds the loop half as long when what is there for good
         # is not looked at again, and the rest less often, whenever garbage is collected.
         gc.set_threshold(*GARBAGE)
+        gc.freeze()
         gc.enable()
         node.start()
         gc.freeze()
@@ -136,6 +142,7 @@ async def _main(options: Options, arguments: list[str]) -> int:
     finally:
         watch.close()
     notifier.send(READY=1, STATUS="serving")
+    loop.call_later(SETTLED_S, ready)
     if period := period_s():
         keeping_alive = asyncio.create_task(keep_alive(notifier, node, period))
         await node.stopped()

@@ -94,7 +94,7 @@ class Permissions:
         tokens = _tokens(subject)
         group = _text(queue) if queue else ""
         if self._subscribe_allow is not None:
-            hits = [rule for rule in self._subscribe_allow if matches(rule.tokens, tokens)]
+            hits = [rule for rule in self._subscribe_allow if _covers(rule, tokens)]
             queued = [rule for rule in hits if rule.queue]
             if group and queued:
                 allowed = any(rule.takes_queue(group) for rule in queued)
@@ -140,10 +140,10 @@ class Permissions:
 
     def _decide_publish(self, tokens: list[str]) -> bool:
         if self._publish_allow is not None and not any(
-            matches(rule.tokens, tokens) for rule in self._publish_allow
+            _covers(rule, tokens) for rule in self._publish_allow
         ):
             return False
-        return not any(matches(rule.tokens, tokens) for rule in self._publish_deny)
+        return not any(_covers(rule, tokens) for rule in self._publish_deny)
 
 
 def _compile(rules: list[str] | None, with_queue: bool) -> list[_Rule] | None:
@@ -152,7 +152,13 @@ def _compile(rules: list[str] | None, with_queue: bool) -> list[_Rule] | None:
 
 def _named(rules: list[_Rule], tokens: list[str], group: str) -> bool:
     """Whether a rule is for this subject, of a subscription in queue group `group` ("": none)."""
-    return any(rule.is_for(group) and matches(rule.tokens, tokens) for rule in rules)
+    return any(rule.is_for(group) and _covers(rule, tokens) for rule in rules)
+
+
+def _covers(rule: _Rule, tokens: list[str]) -> bool:
+    """Whether a rule is for a subject. None is for one with an empty token, which reaches nobody;
+    so nats-server says."""
+    return "" not in tokens and matches(rule.tokens, tokens)
 
 
 def _tokens(subject: bytes) -> list[str]:

@@ -1,8 +1,10 @@
 """`python -m bench.cluster.faults`: clusters of three under publishers and consumers, and faults.
 
 The same scripts run against three `headwater serve` and three nats-servers: each with a stream of
-three replicas, publishers that send again what was not acknowledged, and consumers that confirm.
-At the end every acknowledged message must be there once, and none come again that was confirmed.
+three replicas, publishers that send again what was not acknowledged, consumers that confirm, and on
+each node a reader that gets the last message directly. At the end every acknowledged message must
+be there once, and none come again that was confirmed. What a reader gets is never older than what
+was acknowledged, or read by anybody, before it asked.
 """
 
 import asyncio
@@ -33,6 +35,8 @@ from bench.servers import ServerFailed, end_on_sigterm
 
 STREAM, SUBJECT, DURABLE = "FAULTS", "faults.a", "worker"
 TRY_SECONDS = 1.0
+GET_SECONDS = 5.0
+"""That clients wait for the answer to a direct get."""
 ACK_WAIT_NS = 30 * 10**9
 PACE_SECONDS = 0.002
 SETTLE_SECONDS = 1.0
@@ -53,6 +57,9 @@ TITLES = (
     "handed out again",
     "replicas differ",
     "gap in acks, s",
+    "gets",
+    "old gets",
+    "gap in gets, s",
 )
 
 
@@ -75,15 +82,23 @@ class Outcome:
     gap: float = 0.0
     """Longest time without an ack for any publisher, in seconds."""
 
+    gets: int = 0
+    """Direct gets that were answered with a message, of readers on all nodes."""
+    old: int = 0
+    """Of these: older than what was acknowledged or read before they were asked for."""
+    get_gap: float = 0.0
+    """Longest time that one reader got nothing, in seconds."""
+
     @property
     def broken(self) -> int:
         """Promises that were not kept."""
-        return self.lost + self.repeated + self.again + self.differ
+        return self.lost + self.repeated + self.again + self.differ + self.old
 
     def row(self) -> list[str]:
         """What `TITLES` name."""
         counts = (self.rounds, self.acked, self.lost, self.repeated, self.again, self.differ)
-        return [self.fault, self.server, *(f"{count:,}" for count in counts), f"{self.gap:.1f}"]
+        row = [self.fault, self.server, *(f"{count:,}" for count in counts), f"{self.gap:.1f}"]
+        return [*row, f"{self.gets:,}", f"{self.old:,}", f"{self.get_gap:.1f}"]
 
 
 class Load:
@@ -99,6 +114,10 @@ class Load:
         """When the ack of a message was confirmed."""
         self.again = 0
         self.gap = 0.0
+        self.newest = 0
+        """The last sequence that anybody was told of."""
+        self.gets = self.old = 0
+        self.get_gap = 0.0
         self.halt = asyncio.Event()
         self.drained = asyncio.Event()
         self.clients: list[Client] = []
@@ -117,7 +136,12 @@ class Load:
         """Make the stream, and begin."""
         client = await self.client(0)
         await insist(
-            client, f"STREAM.CREATE.{STREAM}", name=STREAM, subjects=[SUBJECT], num_replicas=3
+            client,
+            f"STREAM.CREATE.{STREAM}",
+            name=STREAM,
+            subjects=[SUBJECT],
+            num_replicas=3,
+            allow_direct=True,
         )
         config = {"durable_name": DURABLE, "ack_policy": "explicit", "ack_wait": ACK_WAIT_NS}
         await insist(
@@ -131,6 +155,8 @@ class Load:
         publishers, consumers = self.sizes
         for number in range(publishers):
             self._publishers.append(asyncio.ensure_future(self._publish(number)))
+        for number in range(self.nodes.size):
+            self._publishers.append(asyncio.ensure_future(self._get(number)))
         for number in range(consumers):
             self._consumers.append(asyncio.ensure_future(self._consume(number)))
 
@@ -150,7 +176,28 @@ class Load:
             now = time.monotonic()
             self.gap, self._last = max(self.gap, now - self._last), now
             self.twice += self.acked.setdefault(ack.seq, ident) != ident
+            self.newest = max(self.newest, ack.seq)
             await asyncio.sleep(PACE_SECONDS)
+
+    async def _get(self, number: int) -> None:
+        """Get the last message again and again, as a client of one node."""
+        client = await self.client(number)
+        last = time.monotonic()
+        while not self.halt.is_set():
+            before = self.newest
+            headers: dict[str, str] = {}
+            with contextlib.suppress(NatsError, TimeoutError):
+                subject = f"$JS.API.DIRECT.GET.{STREAM}.{SUBJECT}"
+                headers = (await client.request(subject, timeout=GET_SECONDS)).headers or {}
+            if "Nats-Sequence" in headers:
+                sequence = int(headers["Nats-Sequence"])
+                self.gets += 1
+                self.old += sequence < before
+                self.newest = max(self.newest, sequence)
+                now = time.monotonic()
+                self.get_gap, last = max(self.get_gap, now - last), now
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.halt.wait(), PACE_SECONDS)
 
     async def _consume(self, number: int) -> None:
         js = (await self.client(number + 1)).jetstream()
@@ -199,6 +246,9 @@ class Load:
         outcome.differ += len(everything) - min(len(copy) for copy in copies)
         outcome.again += self.again
         outcome.gap = max(outcome.gap, self.gap)
+        outcome.gets += self.gets
+        outcome.old += self.old
+        outcome.get_gap = max(outcome.get_gap, self.get_gap)
 
     async def _read_under(self, index: int) -> dict[int, str]:
         """What a node's replica holds: it is made the leader, and leaders read their own.
@@ -277,6 +327,15 @@ async def pauses(scene: Scene) -> None:
     await scene.back()
 
 
+async def stepped_down(scene: Scene) -> None:
+    """The leader of the stream is asked to give it away, again and again."""
+    until = time.monotonic() + scene.seconds
+    while time.monotonic() < until:
+        with contextlib.suppress(NatsError, TimeoutError):
+            await insist(scene.watcher, f"STREAM.LEADER.STEPDOWN.{STREAM}")
+        await scene.back()
+
+
 async def all_at_once(scene: Scene) -> None:
     """SIGKILL for all three."""
     everybody = range(scene.nodes.size)
@@ -346,6 +405,7 @@ async def _cut(scene: Scene, how: Callable[[Namespaces, int], None], seconds: fl
 FAULTS: dict[str, Callable[[Scene], Awaitable[None]]] = {
     "kills": kills,
     "pauses": pauses,
+    "step-downs": stepped_down,
     "all-at-once": all_at_once,
     "wiped": wiped,
     "flipped": flipped,
@@ -390,9 +450,7 @@ async def run(fault: str, server: str, plan: Plan) -> Outcome:
         try:
             await load.start()
             watcher = await load.client(1)
-            scene = Scene(
-                nodes, random.Random(plan.seed), plan.seconds, watcher, spaces, device
-            )
+            scene = Scene(nodes, random.Random(plan.seed), plan.seconds, watcher, spaces, device)
             for _ in range(plan.rounds):
                 await asyncio.sleep(SETTLE_SECONDS)
                 await FAULTS[fault](scene)
@@ -415,7 +473,7 @@ def outcomes_of(faults: tuple[str, ...], servers: tuple[str, ...], plan: Plan) -
             try:
                 yield asyncio.run(run(fault, server, plan))
             except (NoNamespaces, ServerFailed, TimeoutError, OSError) as error:
-                yield f"{fault}, {server}: not driven: {error or type(error).__name__}"
+                yield f"{fault}, {server}: not driven: {str(error) or type(error).__name__}"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,6 +8,7 @@ at a steady pace whether or not they are answered.
 import asyncio
 import contextlib
 import os
+import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -57,6 +58,8 @@ class Amounts:
     watch: float = 10.0
     """Seconds for which idle nodes are watched."""
     remade: int = 2_000_000
+    behind: int = 500_000
+    """Messages of 1 KiB while a follower stands still."""
     seconds: float = 30.0
     """At most, for one throughput row."""
 
@@ -113,9 +116,7 @@ async def waiting(nodes: ClusterNodes, amounts: Amounts) -> Figures:
         link.subscribe(inbox, "3")
         frame = f"PUB bench.js.{number:02d} {inbox} 128\r\n".encode() + b"x" * 128 + b"\r\n"
         try:
-            samples, _ = generator.publish_sync(
-                link.fd, frame, amounts.waits, amounts.load.cap_ns
-            )
+            samples, _ = generator.publish_sync(link.fd, frame, amounts.waits, amounts.load.cap_ns)
             done.append(len(samples))
         except generator.LoadError as error:
             errors.append(error)
@@ -384,6 +385,30 @@ async def remade(nodes: ClusterNodes, amounts: Amounts) -> Figures:
         await client.close()
 
 
+async def behind(nodes: ClusterNodes, amounts: Amounts) -> Figures:
+    """A follower stands still while a stream is filled: what that costs its leader in memory, and
+    how long until the follower has everything."""
+    port = await fresh(nodes)
+    messages = amounts.synced if nodes.recipe.synced else amounts.behind
+    leader = nodes.ports.index(port.port)
+    follower = (leader + 1) % nodes.size
+    client = await nodes.client(leader)
+    try:
+        await whole(client, STREAM)
+        before = resident(nodes, leader)
+        nodes.signal(follower, signal.SIGSTOP)
+        await asyncio.to_thread(patterns.fill, port, Load(messages, 600.0, 60.0), 1024)
+        grown = resident(nodes, leader) - before
+        # What it lacks besides is sure to be seen: nobody takes it for current any more.
+        await client.jetstream().publish(PROBE_SUBJECT, b"x", timeout=PROBE_PATIENCE)
+        begin = time.monotonic()
+        nodes.signal(follower, signal.SIGCONT)
+        await whole(client, STREAM, REMADE_SECONDS)
+        return {"behind-memory": grown, "behind": time.monotonic() - begin}
+    finally:
+        await client.close()
+
+
 # -- several nodes, all cores --------------------------------------------------------
 
 
@@ -437,9 +462,7 @@ async def pairs(nodes: ClusterNodes, amounts: Amounts, count: int) -> Figures:
     return {"pairs": sum(sent) / seconds}
 
 
-async def _together(
-    work: Callable[[int], None], count: int, errors: list[Exception]
-) -> float:
+async def _together(work: Callable[[int], None], count: int, errors: list[Exception]) -> float:
     """Run `work` in threads; returns seconds."""
     threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
     begin = time.monotonic()
@@ -464,6 +487,7 @@ ROWS: dict[str, Row] = {
     "gap-lame-duck": lame_duck,
     "gap-rolling": rolling,
     "remade": remade,
+    "behind": behind,
     "idle": idle,
 }
 """Rows of three nodes."""

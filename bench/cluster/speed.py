@@ -29,8 +29,8 @@ from headwater.edge.wire.message import WireError
 OURS, THEIRS, SYNCED = "headwater", "real", "real-synced"
 
 SIZES = {
-    "tiny": Amounts(640, 128, 4, 5, 6, 0.2, 500, 5.0),
-    "small": Amounts(60_000, 4_000, 64, 50, 100, 5.0, 100_000, 10.0),
+    "tiny": Amounts(640, 128, 4, 5, 6, 0.2, 500, 500, 5.0),
+    "small": Amounts(60_000, 4_000, 64, 50, 100, 5.0, 100_000, 100_000, 10.0),
     "normal": Amounts(),
 }
 MORE = "lame_duck_duration: 30s\nlame_duck_grace_period: 1s\n"
@@ -59,6 +59,8 @@ METRICS = {
     "gap-lame-duck": Metric("gap in acks, lame duck, s", False, most=0.3),
     "gap-rolling": Metric("gap in acks, rolling restart, s", False, most=0.3),
     "remade": Metric("follower made again, s", False, 1.0),
+    "behind-memory": Metric("leader of a follower that stands still, MiB more", False, 1.0),
+    "behind": Metric("follower that stood still has everything, s", False),
     "idle-made": Metric("R3 streams, time to make them, s", False),
     "idle-cpu": Metric("idle R3 streams, % of a core, all nodes", False, 1.0),
     "idle-memory": Metric("idle R3 streams, MiB, all nodes", False, 1.0),

@@ -22,9 +22,7 @@ class Publisher(threading.Thread):
     `acks` are (subject, message, sequence) in the order of arrival; `refused` are error answers.
     """
 
-    def __init__(
-        self, port: int, name: str, subject_of: Callable[[int], str], size: int
-    ) -> None:
+    def __init__(self, port: int, name: str, subject_of: Callable[[int], str], size: int) -> None:
         super().__init__(name=name, daemon=True)
         self.acks: list[tuple[str, str, int]] = []
         self.refused: list[str] = []

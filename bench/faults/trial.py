@@ -100,9 +100,7 @@ class Trial:
 
     def check(self, occasion: str) -> bool:
         """Compare with every promise; whether that could be done."""
-        return self.try_to(
-            f"check {occasion}", lambda link: self.workload.check(link, self._named)
-        )
+        return self.try_to(f"check {occasion}", lambda link: self.workload.check(link, self._named))
 
     def _named(self, stream: str) -> bool:
         """Whether the server complained of a stream, or of what all of them rely on."""

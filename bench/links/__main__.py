@@ -1,6 +1,7 @@
 """`python -m bench.links`: copies across a leaf link, ours and nats-server's in turn.
 
 Figures are medians of the rounds. "hub ours, edge theirs" and the other way round are mixed pairs.
+Behind each row stands what is required of it, and `!` behind each figure that does not reach it.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import sys
 import click
 
 from bench import machine
+from bench.links.required import required
 from bench.links.rows import MIXED, ROWS, Amounts
 from bench.servers import ServerFailed, end_on_sigterm
 
@@ -50,14 +52,18 @@ def main(size: str, rounds: int, only: tuple[str, ...]) -> None:
 
 
 def tell(title: str, medians: dict[tuple[str, str], float]) -> None:
-    """One figure of all pairs, with its ratio to nats-server at both ends."""
+    """One figure of all pairs, with its ratio to nats-server at both ends and what is required."""
     theirs = medians.get(("theirs", "theirs"), 0.0)
+    asked = required(title)
     cells = []
     for (hub, edge), value in medians.items():
         who = hub if hub == edge else f"hub {hub}, edge {edge}"
         ratio = f" ({value / theirs:.2f})" if theirs and hub + edge != "theirstheirs" else ""
-        cells.append(f"{who} {value:,.2f}{ratio}")
-    print(f"{title:44} {'   '.join(cells)}", flush=True)
+        missed = asked is not None and asked.met((hub, edge), value, theirs) is False
+        cells.append(f"{who} {value:,.2f}{ratio}{' !' if missed else ''}")
+    if asked is not None:
+        cells.append(f"required: {asked.told()}")
+    print(f"{title:46} {'   '.join(cells)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -147,16 +147,21 @@ def payloads(count: int, size: int, telemetry: bool) -> Iterator[bytes]:
     """So many messages, random or as devices report."""
     for number in range(count):
         if telemetry:
-            row = {"device": f"press-{number % 40}", "time": 1_700_000_000_000 + number * 250,
-                   "temperature": 60 + number % 97 / 10, "pressure": 4 + number % 31 / 100,
-                   "state": "running" if number % 50 else "idle"}
+            row = {
+                "device": f"press-{number % 40}",
+                "time": 1_700_000_000_000 + number * 250,
+                "temperature": 60 + number % 97 / 10,
+                "pressure": 4 + number % 31 / 100,
+                "state": "running" if number % 50 else "idle",
+            }
             yield json.dumps(row).encode()
         else:
             yield os.urandom(size)
 
 
-async def fill(server: Server, streams: list[str], count: int, size: int,
-               telemetry: bool = False) -> None:
+async def fill(
+    server: Server, streams: list[str], count: int, size: int, telemetry: bool = False
+) -> None:
     """Make streams and store `count` messages in all of them together, each acknowledged."""
     client = await connected(server)
     for name in streams:
@@ -165,8 +170,10 @@ async def fill(server: Server, streams: list[str], count: int, size: int,
     reader, writer = await asyncio.open_connection(HOST, server.port)
     writer.write(b'CONNECT {"verbose":false}\r\nSUB acks 1\r\n')
     sent = 0
-    frames = [b"PUB %s acks %d\r\n%s\r\n" % (streams[n % len(streams)].encode(), len(body), body)
-              for n, body in enumerate(payloads(min(count, 20_000), size, telemetry))]
+    frames = [
+        b"PUB %s acks %d\r\n%s\r\n" % (streams[n % len(streams)].encode(), len(body), body)
+        for n, body in enumerate(payloads(min(count, 20_000), size, telemetry))
+    ]
     while sent < count:
         some = min(WINDOW, count - sent)
         writer.write(b"".join(frames[(sent + n) % len(frames)] for n in range(some)))

@@ -58,8 +58,10 @@ async def _copied(kind: str, hub_kind: str, edge_kind: str, amounts: Amounts) ->
         took = time.monotonic() - begun
         used = sum(map(cpu_seconds, pids)) - cpu
         await client.close()
-    return {f"{kind}, messages/s": amounts.messages / took,
-            f"{kind}, CPU us a message": used / amounts.messages * 1e6}
+    return {
+        f"{kind}, messages/s": amounts.messages / took,
+        f"{kind}, CPU us a message": used / amounts.messages * 1e6,
+    }
 
 
 async def _linked(client: Any) -> None:
@@ -132,8 +134,10 @@ async def slow(hub_kind: str, edge_kind: str, amounts: Amounts) -> Figures:
             share /= LINE_RATE * (time.monotonic() - begun)
             await client.close()
         await service.close()
-    found = {f"64 kbit/s, {name}, p99 s": sorted(rows)[int(len(rows) * 0.99)]
-             for name, rows in waits.items()}
+    found = {
+        f"64 kbit/s, {name}, p99 s": sorted(rows)[int(len(rows) * 0.99)]
+        for name, rows in waits.items()
+    }
     return {**found, "64 kbit/s, % of the line for bulk": 100 * share}
 
 
@@ -154,8 +158,10 @@ async def telemetry(hub_kind: str, edge_kind: str, amounts: Amounts) -> Figures:
                 took[mode], passed[mode] = time.monotonic() - begun, line.passed - before
                 await client.close()
     plain = sum(map(len, payloads(amounts.telemetry, 0, True)))
-    return {"JSON, % of the bytes without compression": 100 * passed["s2_fast"] / passed["off"],
-            "JSON, % of the payloads": 100 * passed["s2_fast"] / plain}
+    return {
+        "JSON, % of the bytes without compression": 100 * passed["s2_fast"] / passed["off"],
+        "JSON, % of the payloads": 100 * passed["s2_fast"] / plain,
+    }
 
 
 async def fast(hub_kind: str, edge_kind: str, amounts: Amounts) -> Figures:

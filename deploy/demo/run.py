@@ -203,7 +203,8 @@ async def _run(
             await story.run()
             bars.say("Spark aggregates the fleet stream")
             result = await asyncio.to_thread(_aggregate, story.fleet.hub.urls, folder, bars)
-            verdict = await story.verdict(result.rows, result.duplicates + result.duplicate_ids)
+            twice = result.duplicates + (result.duplicate_ids or 0)
+            verdict = await story.verdict(result.rows, twice)
         finally:
             await story.stop()
     rows = read_rollup(folder / "rollup")
@@ -221,5 +222,6 @@ def _aggregate(urls: list[str], folder: Path, bars: Bars) -> "RollupResult":
         str(folder / "rollup"),
         window="2s",
         overwrite=True,
+        count_ids=True,
         progress=lambda step: bars.update(f"Spark: {step.phase}", step.done, step.total),
     )

@@ -91,6 +91,7 @@ def merged(views: list[dict[str, Any]]) -> dict[str, Any]:
                 streams[row["account"], row["name"]] = row
     problems = [f"{view['server']}: {text}" for view in views for text in view["problems"]]
     problems += [f"{node['name']} is offline" for node in best["nodes"] if not node["online"]]
+    problems += [text for row in streams.values() if (text := missing(row))]
     return {
         "cluster": best["cluster"],
         "meta_leader": best["meta_leader"],
@@ -99,6 +100,15 @@ def merged(views: list[dict[str, Any]]) -> dict[str, Any]:
         "nodes": best["nodes"],
         "streams": [stream(row) for row in streams.values()],
     }
+
+
+def missing(row: dict[str, Any]) -> str:
+    """What is told of a stream that has fewer replicas than it is to have; "" when it has all."""
+    have, wanted = len(row["replicas"]) + 1, row.get("wanted", 0)
+    if not row["leader"] or have >= wanted:
+        return ""
+    name = f"{row['account']} > {row['name']}"
+    return f"stream '{name}' has {have} of {wanted} replicas: add a node, or lower `num_replicas`"
 
 
 def stream(row: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ cdef class ClientConn(Conn):
     cdef public bint headers
     cdef public bint no_responders
     cdef public int protocol
+    cdef bint warned                    # pedantic: of the publication that is not whole yet
     cdef public bint first_ping_seen
     cdef public object identity         # security's answer to the login
     cdef public Login principal         # what it may do
@@ -34,15 +35,18 @@ cdef class ClientConn(Conn):
     cdef bytes mapped_to                # and where that led
     cdef public object trace_dest       # the account's (subject, percent) for `traceparent`; None
     cdef public bint wants_responses    # permissions carry allow_responses
-    cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* end, Py_ssize_t room, bint with_headers) except? -2
+    cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t begin, Py_ssize_t n, const unsigned char* end, Py_ssize_t room, bint with_headers) except? -2
     cdef Py_ssize_t broken(self) except? -2
     cdef int publish(self, Msg* m) except -1
+    cdef bint skips(self, Msg* m) except -1
     cdef Py_ssize_t route_with_headers(self, Msg* m) except -1
     cdef Py_ssize_t publish_traced(self, Msg* m) except -1
-    cdef int prepare(self, Msg* m) except -1
+    cdef int remap(self, Msg* m) except -1
     cdef int publish_denied(self, Msg* m) except -1
     cdef int reply_denied(self, Msg* m) except -1
     cdef int answer_no_responders(self, Msg* m) except -1
-    cdef int verb(self, bytes line) except -1
+    cdef Py_ssize_t control(self, const unsigned char* data, Py_ssize_t n) except? -2
+    cdef Py_ssize_t whole(self, const unsigned char* data, Py_ssize_t n, const char* name, Py_ssize_t begin, Py_ssize_t end) except? -2
+    cdef int verb(self, const char* name, bytes argument) except -1
     cdef int fail(self, str error, str reason) except -1
     cdef int acknowledge(self) except -1

@@ -33,15 +33,29 @@ from cython.cimports.headwater.edge.kernel.kernel import (
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, is_valid
 from cython.cimports.headwater.edge.subjects.word_scan import word_end
 from cython.cimports.headwater.edge.wire.numbers import parse_size, put_number
-from cython.cimports.libc.string import memchr, memcpy
+from cython.cimports.libc.string import memchr, memcpy, strlen
 
 from headwater.edge.subjects.tokens import clean_word
+from headwater.edge.wire.connect_fields import connect_fields
 from headwater.edge.wire.json_objects import object_in
 
 # A PUB line has at most 3 arguments, an HPUB line 4; one more shows that there are too many.
 ARGS_MAX = cython.declare(cython.int, 5)
 MSG_OVERHEAD = cython.declare(cython.Py_ssize_t, 64)
 NEED_MORE = cython.declare(cython.Py_ssize_t, -1)
+VERB_MAX = cython.declare(cython.Py_ssize_t, 16)
+# More digits are no count of messages (nats-server's parseSize).
+COUNT_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 9)
+PUB = cython.declare(cython.p_const_char, b"pub")
+HPUB = cython.declare(cython.p_const_char, b"hpub")
+SUB = cython.declare(cython.p_const_char, b"sub")
+UNSUB = cython.declare(cython.p_const_char, b"unsub")
+CONNECT = cython.declare(cython.p_const_char, b"connect")
+PING = cython.declare(cython.p_const_char, b"ping")
+PONG = cython.declare(cython.p_const_char, b"pong")
+INFO = cython.declare(cython.p_const_char, b"info")
+OK = cython.declare(cython.p_const_char, b"+ok")
+ERR = cython.declare(cython.p_const_char, b"-err")
 
 
 @cython.cclass
@@ -168,6 +182,84 @@ def split_words(
     return count
 
 
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def is_gap(c: cython.uchar) -> cython.bint:
+    """Whether a byte stands between words."""
+    return c == 32 or c == 9
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def plainly(
+    data: cython.p_const_uchar, name: cython.p_const_char, size: cython.Py_ssize_t
+) -> cython.bint:
+    """Whether a line of more than `size` + 3 bytes begins with a verb, one space and a word."""
+    i: cython.Py_ssize_t
+    for i in range(size):
+        if (data[i] | 32) != name[i]:
+            return False
+    return is_gap(data[size]) and data[size + 1] > 32
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def verb_at(data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.p_const_char:
+    """The verb that the bytes at `data` may be the beginning of; NULL when one byte does not tell,
+    or none begins so."""
+    first: cython.uchar = data[0] | 32
+    second: cython.uchar = data[1] | 32 if n > 1 else 0
+    if first == 112:
+        if second == 117:
+            return PUB
+        if second == 105:
+            return PING
+        return PONG if second == 111 else cython.cast(cython.p_const_char, cython.NULL)
+    if first == 104:
+        return HPUB
+    if first == 115:
+        return SUB
+    if first == 117:
+        return UNSUB
+    if first == 99:
+        return CONNECT
+    if first == 105:
+        return INFO
+    if data[0] == 43:
+        return OK
+    if data[0] == 45:
+        return ERR
+    return cython.cast(cython.p_const_char, cython.NULL)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def verb_length(
+    data: cython.p_const_uchar,
+    n: cython.Py_ssize_t,
+    name: cython.p_const_char,
+    size: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Bytes of the whole verb `name` at `data`, 0 while more must come, -1 when it is another."""
+    i: cython.Py_ssize_t
+    if name == cython.NULL:
+        return 0 if n == 1 and (data[0] | 32) == 112 else -1
+    for i in range(1, min(n, size)):
+        if (data[i] | 32 if name[i] >= 97 else data[i]) != name[i]:
+            return -1
+    if n <= size:
+        return size if n == size and (name == PING or name == PONG or name == OK) else 0
+    if name == PUB or name == HPUB or name == SUB or name == UNSUB or name == ERR:
+        return size if is_gap(data[size]) else -1
+    return size
+
+
 @cython.cclass
 class ClientConn(Conn):
     """One client. `server`, the `Sessions` of `logins/sessions.py`, decides on logins, limits."""
@@ -194,60 +286,113 @@ class ClientConn(Conn):
         c: cython.uchar
         at: cython.p_const_uchar
         while pos < n and not self.closed and not self.paused:
-            at = cython.cast(cython.p_const_uchar, memchr(data + pos, 10, n - pos))
-            if at == cython.NULL:
-                if n - pos > self.max_control_line:
-                    self.fail("maximum control line exceeded", "Maximum Control Line Exceeded")
-                break
-            line = at - (data + pos)
-            if line > self.max_control_line:
-                self.fail("maximum control line exceeded", "Maximum Control Line Exceeded")
-                break
             c = data[pos] | 32
             if not self.ready:
                 if self.deciding:
                     break
-                if c != 99 and line > 1:
+                if c != 99:
                     self.server.first_verb(self)
                     continue
-            if c == 112 and line > 4 and (data[pos + 1] | 32) == 117:
-                used = self.message(data + pos, line, at + 1, n - pos - line - 1, False)
-            elif c == 104 and line > 5 and (data[pos + 1] | 32) == 112:
-                used = self.message(data + pos, line, at + 1, n - pos - line - 1, True)
+            at = cython.cast(cython.p_const_uchar, memchr(data + pos, 10, n - pos))
+            line = 0 if at == cython.NULL else at - (data + pos)
+            if 6 < line <= self.max_control_line and plainly(data + pos, PUB, 3):
+                used = self.message(data + pos, 4, line, at + 1, n - pos - line - 1, False)
+                line += 1
+            elif 7 < line <= self.max_control_line and plainly(data + pos, HPUB, 4):
+                used = self.message(data + pos, 5, line, at + 1, n - pos - line - 1, True)
+                line += 1
             else:
-                if line > 0 and data[pos + line - 1] == 13:
-                    line -= 1
-                used = 0
-                self.message_end = cython.NULL
-                self.verb(PyBytes_FromStringAndSize(cython.cast(cython.p_char, data + pos), line))
+                line = 0
+                used = self.control(data + pos, n - pos)
             if used == NEED_MORE:
                 break
-            pos = at + 1 - data + used
+            pos += line + used
         return pos
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def control(
+        self, data: cython.p_const_uchar, n: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """Act on the frame at `data` that is no plain publication; returns the bytes used, or -1
+        when it is not complete.
+
+        The first byte that no verb has ends the connection, whether or not its line is there.
+        """
+        name: cython.p_const_char = verb_at(data, n)
+        size: cython.Py_ssize_t = 0 if name == cython.NULL else strlen(name)
+        found: cython.Py_ssize_t = verb_length(data, n, name, size)
+        begin: cython.Py_ssize_t
+        end: cython.Py_ssize_t
+        at: cython.p_const_uchar
+        if found < 0:
+            self.fail("Unknown Protocol Operation", "Protocol Violation")
+            return NEED_MORE
+        begin = found
+        if found and name != PING and name != PONG and name != OK:
+            while begin < n and is_gap(data[begin]):
+                begin += 1
+        # Whatever stands behind the gap is part of the argument, an end of line too.
+        at = cython.NULL
+        if found and begin + 1 <= n:
+            end = begin if name == PING or name == PONG or name == OK else begin + 1
+            at = cython.cast(cython.p_const_uchar, memchr(data + end, 10, n - end))
+        if at == cython.NULL:
+            if n - begin > self.max_control_line or n > 2 * self.max_control_line + VERB_MAX:
+                self.fail("maximum control line exceeded", "Maximum Control Line Exceeded")
+            return NEED_MORE
+        end = at - data
+        return self.whole(data, n, name, begin, end)
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def whole(
+        self,
+        data: cython.p_const_uchar,
+        n: cython.Py_ssize_t,
+        name: cython.p_const_char,
+        begin: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """Act on a control line whose argument stands between `begin` and `end`."""
+        used: cython.Py_ssize_t = 0
+        length: cython.Py_ssize_t = end
+        if length > begin and data[length - 1] == 13 and length - 1 > begin:
+            length -= 1
+        if length - begin > self.max_control_line and name != PING and name != PONG and name != OK:
+            self.fail("maximum control line exceeded", "Maximum Control Line Exceeded")
+            return NEED_MORE
+        if name == PUB or name == HPUB:
+            used = self.message(data, begin, end, data + end + 1, n - end - 1, name == HPUB)
+            return used if used == NEED_MORE else end + 1 + used
+        self.message_end = cython.NULL
+        self.verb(
+            name,
+            PyBytes_FromStringAndSize(cython.cast(cython.p_char, data + begin), length - begin),
+        )
+        return end + 1
 
     @cython.cfunc
     @cython.exceptval(-2, check=True)
     def message(
         self,
         line: cython.p_const_uchar,
+        begin: cython.Py_ssize_t,
         n: cython.Py_ssize_t,
         body: cython.p_const_uchar,
         room: cython.Py_ssize_t,
         with_headers: cython.bint,
     ) -> cython.Py_ssize_t:
-        """Route one PUB or HPUB; returns the body's bytes used, or -1 when it is not complete."""
+        """Route one PUB or HPUB, whose arguments stand between `begin` and `n`; returns the body's
+        bytes used, or -1 when it is not complete."""
         starts: cython.Py_ssize_t[5]
         ends: cython.Py_ssize_t[5]
         count: cython.int
-        i: cython.Py_ssize_t = 5 if with_headers else 4
         numbers: cython.int = 2 if with_headers else 1
         m: Msg
         if line[n - 1] == 13:
             n -= 1
-        if line[i - 1] != 32 and line[i - 1] != 9:
-            self.fail("Unknown Protocol Operation", "Protocol Violation")
-            return NEED_MORE
-        count = split_words(line, i, n, starts, ends)
+        count = split_words(line, begin, n, starts, ends)
         if count < 1 + numbers or count > 2 + numbers or (with_headers and not self.headers):
             return self.broken()
         m.size = parse_size(line + starts[count - 1], ends[count - 1] - starts[count - 1])
@@ -259,13 +404,20 @@ class ClientConn(Conn):
         if m.size > self.max_payload:
             self.fail("Maximum Payload Violation", "Maximum Message Payload Exceeded")
             return NEED_MORE
+        m.subject = line + starts[0]
+        m.subject_len = ends[0] - starts[0]
+        if self.pedantic and not self.warned:
+            self.warned = True
+            if not (is_valid(m.subject, m.subject_len) and is_literal(m.subject, m.subject_len)):
+                self.queue(b"-ERR 'Invalid Publish Subject'\r\n")
         if room < m.size + 2:
+            if room > m.size and body[m.size] != 13:
+                self.fail("Unknown Protocol Operation", "Protocol Violation")
             return NEED_MORE
         if body[m.size] != 13 or body[m.size + 1] != 10:
             self.fail("Unknown Protocol Operation", "Protocol Violation")
             return NEED_MORE
-        m.subject = line + starts[0]
-        m.subject_len = ends[0] - starts[0]
+        self.warned = False
         m.reply_len = 0
         m.reply = m.subject
         if count == 2 + numbers:
@@ -297,13 +449,13 @@ class ClientConn(Conn):
         kernel.in_msgs += 1
         kernel.in_bytes += m.size
         self.mapped_from = None
-        if self.pedantic or self.account.remaps(m.subject, m.subject_len):
-            self.prepare(m)
+        if self.account.remaps(m.subject, m.subject_len):
+            self.remap(m)
         if not may_put(self.principal, m):
             return self.publish_denied(m)
         if not may_ask(self.principal, m):
             return self.reply_denied(m)
-        if self.verbose:
+        if self.verbose and not (m.header_len and self.skips(m)):
             self.queue(b"+OK\r\n")
         kernel.congested = None
         if m.header_len:
@@ -318,32 +470,50 @@ class ClientConn(Conn):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def prepare(self, m: cython.pointer(Msg)) -> cython.int:
-        """What pedantic clients are told of a subject, and the account's mappings of it."""
-        if self.pedantic and not (
-            is_valid(m.subject, m.subject_len) and is_literal(m.subject, m.subject_len)
-        ):
-            self.queue(b"-ERR 'Invalid Publish Subject'\r\n")
-        if self.account.remaps(m.subject, m.subject_len):
-            self.mapped_from = PyBytes_FromStringAndSize(
-                cython.cast(cython.p_char, m.subject), m.subject_len
-            )
-            self.mapped_to = self.account.mapped(self.mapped_from)
-            if self.mapped_to is self.mapped_from:
-                self.mapped_from = None
-            m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(self.mapped_to))
-            m.subject_len = PyBytes_GET_SIZE(self.mapped_to)
+    def remap(self, m: cython.pointer(Msg)) -> cython.int:
+        """Put a message on the subject that the account's mappings lead it to."""
+        self.mapped_from = PyBytes_FromStringAndSize(
+            cython.cast(cython.p_char, m.subject), m.subject_len
+        )
+        if self.mapped_from.endswith(b".>"):
+            # A tail is no token, so that no wildcard of a mapping takes it.
+            self.mapped_from = None
+            return 0
+        self.mapped_to = self.account.mapped(self.mapped_from)
+        if self.mapped_to is self.mapped_from:
+            self.mapped_from = None
+        m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(self.mapped_to))
+        m.subject_len = PyBytes_GET_SIZE(self.mapped_to)
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def publish_denied(self, m: cython.pointer(Msg)) -> cython.int:
-        """Refuse a message on a subject that the login may not publish on."""
+        """Refuse a message on a subject that the login may not publish on. Of a message that is to
+        be traced, the subject for its trace is asked for first."""
+        trace: Trace
+        if m.header_len and asks_for_trace(m):
+            trace = begin(self.account, self, m, None)
+            if trace is not None and trace.valid() and not self.principal.may_publish(trace.dest):
+                self.server.publish_denied(self, trace.dest)
+                return 0
         subject: bytes = PyBytes_FromStringAndSize(
             cython.cast(cython.p_char, m.subject), m.subject_len
         )
         self.server.publish_denied(self, self.principal.named(subject))
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def skips(self, m: cython.pointer(Msg)) -> cython.bint:
+        """Whether a message goes nowhere because its trace may not be sent where it asks for."""
+        trace: Trace
+        if not asks_for_trace(m):
+            return False
+        trace = begin(self.account, self, m, None)
+        if trace is None:
+            return False
+        return not self.principal.may_publish(trace.dest) if trace.valid() else trace.only
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -427,7 +597,14 @@ class ClientConn(Conn):
 
     def welcome(self) -> None:
         """Answer CONNECT: the login has succeeded."""
-        self.acknowledge()
+        if self.options.get("account") or self.options.get("new_account"):
+            self.fail("Authorization Violation", "Authentication Failure")
+        elif not 0 <= self.options.get("protocol", 0) <= 1:
+            self.fail("invalid client protocol", "Bad Client Protocol Version")
+        elif self.no_responders and not self.headers:
+            self.fail("no responders requires headers support", "No Responders Requires Headers")
+        else:
+            self.acknowledge()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -438,70 +615,68 @@ class ClientConn(Conn):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def verb(self, line: bytes) -> cython.int:
+    def verb(self, name: cython.p_const_char, argument: bytes) -> cython.int:
         """Act on one control line that is not a publication."""
-        head: bytes = line[:8].upper()
-        if head.startswith(b"PING"):
+        if name == PING:
             self.queue(b"PONG\r\n")
-            if self.ready and not self.first_ping_seen:
+            if self.ready and self.options and not self.first_ping_seen:
                 self.first_ping_seen = True
                 if self.protocol >= 1:
                     self.server.after_first_ping(self)
-        elif head.startswith(b"PONG"):
+        elif name == PONG:
             self.pings_out = 0
             self.server.pong(self)
-        elif head.startswith(b"CONNECT"):
-            self.connect(line[7:].strip())
-        elif head.startswith((b"SUB ", b"SUB\t")):
-            self.subscribe(line[4:].split())
-        elif head.startswith((b"UNSUB ", b"UNSUB\t")):
-            self.unsubscribe(line[6:].split())
-        elif head.startswith((b"+OK", b"INFO ", b"-ERR")) or not line:
-            return 0
-        else:
-            self.fail("Unknown Protocol Operation", "Protocol Violation")
+        elif name == CONNECT:
+            self.connect(argument)
+        elif name == SUB:
+            self.subscribe(argument.split())
+        elif name == UNSUB:
+            self.unsubscribe(argument.split())
+        elif name == ERR:
+            self.close("Parse Error")
+        elif name == INFO and object_in(argument) is None:
+            self.broken()
         return 0
 
     def connect(self, payload: bytes) -> None:
         """CONNECT: take the client's options and log it in."""
-        fields = object_in(payload)
+        fields = connect_fields(payload, self.options)
         if fields is None:
-            self.fail("Unknown Protocol Operation", "Protocol Violation")
+            self.broken()
             return
-        self.options = fields
-        self.verbose = bool(fields.get("verbose", True))
-        self.pedantic = bool(fields.get("pedantic", True))
-        self.echo = bool(fields.get("echo", True))
-        self.headers = bool(fields.get("headers", False)) and self.server.headers_supported
-        self.no_responders = bool(fields.get("no_responders", False))
-        protocol = fields.get("protocol", 0)
-        if not isinstance(protocol, int) or not 0 <= protocol <= 1:
-            self.fail("invalid client protocol", "Bad Client Protocol Version")
-            return
-        self.protocol = protocol
-        if self.no_responders and not self.headers:
-            self.fail("no responders requires headers support", "No Responders Requires Headers")
-            return
-        self.server.login(self, fields)
+        if self.options:
+            # Another login on the same connection begins without subscriptions.
+            self.ended()
+        self.options = {"verbose": True} | fields
+        self.verbose = fields.get("verbose", True)
+        self.pedantic = fields.get("pedantic", True)
+        self.echo = fields.get("echo", True)
+        self.headers = fields.get("headers", False) and self.server.headers_supported
+        self.no_responders = fields.get("no_responders", False)
+        self.protocol = max(0, min(fields.get("protocol", 0), 1))
+        self.server.login(self, self.options)
 
     def subscribe(self, args: list) -> None:
         """SUB <subject> [queue] <sid>."""
         if not 2 <= len(args) <= 3:
-            self.fail("Unknown Protocol Operation", "Protocol Violation")
+            self.broken()
             return
         subject: bytes = args[0]
         queue = args[1] if len(args) == 3 else None
         sid: bytes = args[len(args) - 1]
-        if not is_valid(subject, len(subject)) or not all(map(clean_word, args)):
+        if not all(map(clean_word, args)):
             self.warn("Invalid Subject")
             return
-        if sid in self.subs:
-            self.acknowledge()
+        if not self.server.may_subscribe(self, subject, queue):
             return
         if 0 <= self.max_subscriptions <= len(self.subs) or self.account.is_full:
             self.warn("maximum subscriptions exceeded")
             return
-        if not self.server.may_subscribe(self, subject, queue):
+        if sid in self.subs:
+            self.acknowledge()
+            return
+        if not is_valid(subject, len(subject)):
+            self.warn("Invalid Subject")
             return
         sub = ClientSub(self, subject, queue, sid)
         sub.checked = self.principal.filters(subject, queue)
@@ -514,13 +689,13 @@ class ClientConn(Conn):
     def unsubscribe(self, args: list) -> None:
         """UNSUB <sid> [max]."""
         if not 1 <= len(args) <= 2:
-            self.fail("Unknown Protocol Operation", "Protocol Violation")
+            self.broken()
             return
         sub: ClientSub = self.subs.get(args[0])
         if sub is not None:
             sub.maximum = 0
-            if len(args) == 2 and args[1].isdigit():
-                sub.maximum = min(int(args[1]), 1 << 62)
+            if len(args) == 2 and len(args[1]) <= COUNT_DIGITS_MAX and args[1].isdigit():
+                sub.maximum = int(args[1])
             if sub.maximum == 0 or sub.delivered >= sub.maximum:
                 self.drop_sub(sub)
         self.acknowledge()

@@ -33,6 +33,8 @@ cdef class Conn(Endpoint):
     cdef public bint overtaken          # slow and without progress: producers no longer wait for it
     cdef readonly Py_ssize_t max_pending
     cdef Py_ssize_t high_water          # queued bytes above which producers wait
+    cdef Py_ssize_t piece               # bytes for the filter at a time while the socket is full
+    cdef long long full_ns              # when the socket was found full last, monotonic ns
     cdef public long long progress_ns   # last time the socket took bytes, monotonic ns
     cdef public long long received_ns   # last time bytes came in, monotonic ns
     cdef public unsigned long long read_bytes   # taken from the socket so far
@@ -54,6 +56,7 @@ cdef class Conn(Endpoint):
     cdef int buffer(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int send_plain(self) except -1
     cdef int send_filtered(self) except -1
+    cdef int measure_piece(self, Py_ssize_t total) except -1
     cdef int filter_piece(self) except -1
     cdef bint next_lane(self) except -1
     cdef Py_ssize_t unsent(self) except -1

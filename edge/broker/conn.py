@@ -24,6 +24,8 @@ from headwater.edge.logging.logs import TRACE
 # Above this many queued bytes producers wait for the receiver, until a quarter of it is left; four
 # read buffers, so that one turn's worth of fan-out never stalls a healthy receiver.
 HIGH_WATER = cython.declare(cython.Py_ssize_t, 4 << 20)
+# Below `max_pending`, what producers may add in the turn in which they begin to wait.
+STRETCH_KEPT = cython.declare(cython.Py_ssize_t, 4 << 20)
 OUT_INITIAL = cython.declare(cython.Py_ssize_t, 16 << 10)
 # A buffer that grew beyond this is given back when it is empty.
 OUT_KEPT = cython.declare(cython.Py_ssize_t, 1 << 20)
@@ -36,9 +38,13 @@ REUSE_S = 0.5
 LOGIN_BYTES = 16 << 10
 # What a TLS handshake may take beside that: a client's chain of certificates.
 HANDSHAKE_BYTES = cython.declare(cython.Py_ssize_t, 48 << 10)
-# Bytes that go through a filter at a time: one TLS record when the socket fills up.
+# Bytes that go through a filter at a time. To a socket that fills up, one TLS record, or what it
+# takes in `PIECE_NS`: what has passed the filter cannot be overtaken.
 PIECE_FAST = cython.declare(cython.Py_ssize_t, 256 << 10)
 PIECE_SLOW = cython.declare(cython.Py_ssize_t, 16 << 10)
+PIECE_NS = cython.declare(cython.longlong, 10_000_000)
+# Bytes of one read that goes through a filter: its copies fit the processor's cache.
+READ_FILTERED = cython.declare(cython.Py_ssize_t, 256 << 10)
 # How long a closed connection still reads, so that its last error line is not lost to a reset, and
 # how much: what can have been on its way. A peer that sends more is not reading, and is reset.
 LINGER_S = 0.5
@@ -57,6 +63,14 @@ def peer_of(sock: object) -> tuple[str, int]:
     except OSError:
         return "?", 0
     return (address[0], address[1]) if isinstance(address, tuple) else ("?", 0)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def usual_high_water(max_pending: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Queued bytes above which producers wait for a receiver that makes progress."""
+    return min(HIGH_WATER, max_pending >> 1)
 
 
 @cython.cclass
@@ -85,7 +99,8 @@ class Conn(Endpoint):
     def bound(self, max_pending: int) -> None:
         """Let at most `max_pending` bytes wait to be sent before the peer is cut."""
         self.max_pending = max_pending
-        self.high_water = min(HIGH_WATER, max_pending >> 1)
+        self.high_water = usual_high_water(max_pending)
+        self.piece = PIECE_SLOW
 
     def attach(self, sock: object, filter: object = None) -> None:
         """Serve a connected socket, through `filter` when one is given."""
@@ -214,7 +229,7 @@ class Conn(Endpoint):
     def on_readable(self) -> None:
         """One turn: read once, parse, and let the kernel finish."""
         kernel: Kernel = self.kernel
-        limit: cython.Py_ssize_t = kernel.read_capacity
+        limit: cython.Py_ssize_t = kernel.read_capacity if self.filter is None else READ_FILTERED
         n: cython.Py_ssize_t
         if 0 <= self.allowance < limit:
             limit = self.allowance + 1
@@ -231,7 +246,7 @@ class Conn(Endpoint):
             self.handle(n)
             if self.allowance >= 0:
                 self.spend(n)
-        kernel.turn()
+        kernel.turn_of_read(self)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -551,6 +566,7 @@ class Conn(Endpoint):
             self.pending -= n
             self.progress_ns = self.kernel.monotonic_ns()
             self.overtaken = False
+            self.high_water = usual_high_water(self.max_pending)
         return self.finish_send()
 
     @cython.cfunc
@@ -559,6 +575,7 @@ class Conn(Endpoint):
         """Send through the filter, which gets no more than the socket takes: what waits stays
         plain, where it can be put in order."""
         taken: cython.Py_ssize_t
+        total: cython.Py_ssize_t = 0
         try:
             if self.out_start == self.out_end:
                 self.wire += self.filter.send(b"")
@@ -568,10 +585,12 @@ class Conn(Endpoint):
                     continue
                 taken = self.sock.send(self.wire)
                 del self.wire[:taken]
+                total += taken
                 self.progress_ns = self.kernel.monotonic_ns()
                 self.overtaken = False
-        except (BlockingIOError, InterruptedError):
-            pass
+                self.high_water = usual_high_water(self.max_pending)
+        except BlockingIOError:
+            self.measure_piece(total)
         except OSError:
             self.close("Write Error")
             return 0
@@ -580,10 +599,20 @@ class Conn(Endpoint):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
+    def measure_piece(self, total: cython.Py_ssize_t) -> cython.int:
+        """The socket is full after `total` bytes. What an empty one took tells nothing."""
+        now: cython.longlong = self.kernel.monotonic_ns()
+        share: cython.double = total * PIECE_NS / max(now - self.full_ns, 1) if self.writing else 0
+        self.piece = cython.cast(cython.Py_ssize_t, min(max(share, PIECE_SLOW), PIECE_FAST))
+        self.full_ns = now
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def filter_piece(self) -> cython.int:
-        """Pass the next bytes through the filter: few to a socket that was full before."""
+        """Pass the next bytes through the filter: few to a socket that was full and is slow."""
         n: cython.Py_ssize_t = min(
-            self.out_end - self.out_start, PIECE_SLOW if self.writing else PIECE_FAST
+            self.out_end - self.out_start, self.piece if self.writing else PIECE_FAST
         )
         piece: bytes = PyBytes_FromStringAndSize(
             cython.cast(cython.p_char, self.out + self.out_start), n
@@ -672,6 +701,15 @@ class Conn(Endpoint):
         """Stop making producers wait: the receiver has made no progress for too long."""
         self.overtaken = True
         self.kernel.resume_producers(self)
+
+    def stretch(self, share: float) -> None:
+        """Until the receiver makes progress, let producers wait only beyond `share` (0 to 1) of
+        what lies between the usual bound and `max_pending`."""
+        usual: cython.Py_ssize_t = usual_high_water(self.max_pending)
+        room: cython.Py_ssize_t = max(self.max_pending - usual - STRETCH_KEPT, 0)
+        self.high_water = usual + cython.cast(cython.Py_ssize_t, share * room)
+        if self.pending <= self.high_water:
+            self.kernel.resume_producers(self)
 
     def finish_filter(self, reason: str) -> None:
         """Tell the filter that nothing follows what waits."""

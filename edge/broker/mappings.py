@@ -58,9 +58,7 @@ class Mappings:
     def apply(self, subject: bytes) -> bytes:
         """The subject to publish on; empty when the message is to be lost."""
         n: cython.Py_ssize_t = PyBytes_GET_SIZE(subject)
-        text: cython.p_const_uchar = cython.cast(
-            cython.p_const_uchar, PyBytes_AS_STRING(subject)
-        )
+        text: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
         found: object = self.literal.get(subject)
         if found is not None:
             return self.choose(cython.cast(Mapping, found), subject)

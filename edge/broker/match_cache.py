@@ -117,9 +117,7 @@ class MatchCache:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def put(
-        self, subject: cython.p_const_uchar, n: cython.Py_ssize_t, match: Match
-    ) -> cython.int:
+    def put(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t, match: Match) -> cython.int:
         """Remember a match."""
         h: cython.uint = hash_text(self.seed, subject, n) | 1
         first: cython.uint

@@ -211,9 +211,7 @@ class Trace:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def within(
-        self, account: Account, m: cython.pointer(Msg), relay: object
-    ) -> cython.Py_ssize_t:
+    def within(self, account: Account, m: cython.pointer(Msg), relay: object) -> cython.Py_ssize_t:
         """Follow the message into another account."""
         outer: Account = self.account
         before: object = self.relay

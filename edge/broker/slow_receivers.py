@@ -19,3 +19,14 @@ def sweep_slow(
             conn.overtake()
             overtaken.append((conn, idle_ns))
     return overtaken
+
+
+def sweep_clients(conns: Iterable[Any], now_ns: int, patience_ns: int, deadline_ns: int) -> None:
+    """Close clients that made no progress for `deadline_ns`. From `patience_ns` on, more and more
+    may wait for such a one: slow producers go on, fast ones fill its room just until its end."""
+    for conn in [each for each in conns if each.waiting]:
+        idle_ns = now_ns - conn.progress_ns
+        if idle_ns > deadline_ns:
+            conn.close("Slow Consumer (Write Deadline)")
+        elif idle_ns > patience_ns:
+            conn.stretch((idle_ns - patience_ns) / (deadline_ns - patience_ns))

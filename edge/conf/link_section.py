@@ -160,8 +160,11 @@ def _check_discovery(reader: ConfigReader, value: Value, remote: LeafRemoteOptio
     the hub."""
     found = not remote.urls or any(url.startswith("discover://") for url in remote.urls)
     by_name = remote.tls is not None and remote.tls.server_name and not remote.tls.insecure
-    # A `tls` block that cannot be used was told of already.
-    unusable = remote.tls is None and any(name.lower() == "tls" for name in value.plain())
+    # A `tls` block or an address that cannot be used was told of already.
+    said = {name.lower() for name, content in value.plain().items() if content}
+    unusable = (remote.tls is None and "tls" in said) or (
+        not remote.urls and not said.isdisjoint(("url", "urls"))
+    )
     if found and not (by_name or remote.hub_pins or remote.insecure_discovery or unusable):
         reader.error(
             value,

@@ -11,3 +11,6 @@ NATS_LEVEL: Final = "2.14.0"
 API_LEVEL: Final = 5
 """Level of the JetStream API (ADR-44). 5 is that of NATS 2.15: a source names the identity of its
 sender, and notices by the answer that the sender was made again."""
+
+FEATURE_FLAGS: Final = {"js_ack_fc_v2": False, "js_raft_delete_range": False}
+"""Switches of that level of NATS, and where each stands unless the configuration says otherwise."""

@@ -68,6 +68,10 @@ cdef class Kernel:
     cdef public Endpoint congested      # receiver over its high-water mark met by the last delivery
     cdef public bint urgent             # what is sent now goes ahead of bulk that waits for a link
     cdef bint turning
+    cdef unsigned long long reader      # cid of the connection that sent last
+    cdef int reads                      # how often in a row
+    cdef bint lone                      # this turn is that of a client that sends alone
+    cdef Task after_read                # run once when such a turn is over; may be None
     cdef bint kicked
     cdef public unsigned long long in_msgs
     cdef public unsigned long long in_bytes
@@ -88,4 +92,5 @@ cdef class Kernel:
     cpdef int resume_producers(self, Endpoint receiver) except -1
     cdef unsigned long long random(self) noexcept nogil
     cpdef turn(self)
+    cdef int turn_of_read(self, Endpoint reader) except -1
     cpdef kick(self)

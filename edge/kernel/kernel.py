@@ -25,6 +25,8 @@ READ_BUFFER_BYTES = 1 << 20
 WATCH_NS = cython.declare(cython.longlong, 500_000_000)
 # Tasks run in one turn before the loop gets to look at its sockets again.
 TASK_ROUNDS_MAX = cython.declare(cython.int, 64)
+# A client that was read so often in a row sends alone.
+LONE_READS = cython.declare(cython.int, 8)
 
 log = logging.getLogger("headwater.broker")
 
@@ -352,3 +354,25 @@ class Kernel:
             self.turning = False
             if self.tasks or self.dirty:
                 self.kick()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def turn_of_read(self, reader: Endpoint) -> cython.int:
+        """`turn` after one read of a connection. What the turn left in `after_read` runs when it is
+        over and everything was sent, outside of a turn."""
+        task: Task
+        if reader.cid != self.reader:
+            self.reader = reader.cid
+            self.reads = 0
+        elif self.reads < LONE_READS:
+            self.reads += 1
+        self.lone = self.reads == LONE_READS and reader.kind == KIND_CLIENT
+        try:
+            self.turn()
+        finally:
+            self.lone = False
+            task = self.after_read
+            if task is not None:
+                self.after_read = None
+                task.run()
+        return 0

@@ -277,6 +277,11 @@ def transform(source: str, destination: str, strict: bool = False) -> Transform:
         if strict and step.kind != LITERAL and step.kind != WILDCARD:
             reason = "the only mapping function allowed for import transforms is {{Wildcard()}}"
             raise fail(token, reason)
+        if not stars and froms[-1] != ">" and step.tokens:
+            # Nothing varies: a partition is that of the whole subject.
+            if step.kind != PARTITION:
+                raise fail(token, "wildcard index out of range")
+            step.tokens = []
         for number in step.tokens:
             if number < 1 or number > len(stars):
                 raise fail(f"{token}: [{number}]", "wildcard index out of range")

@@ -104,12 +104,25 @@ SERVER: dict[str, Answer] = {
     "EXPVARZ": lambda node, body: debugging.expvarz(statsz(node)["mem"]),
     "PROFILEZ": lambda node, body: debugging.profilez(_decode(body, debugging.ProfilezOptions)),
     "IPQUEUESZ": lambda node, body: {},
-    "RAFTZ": lambda node, body: {},
+    "RAFTZ": lambda node, body: _raftz(node, _decode(body, RaftzOptions)),
 }
 """Requests to one node or to all: what comes back as `data`."""
 
 COMMANDS: dict[str, Answer] = {"KICK": _kick, "LDM": _send_away, "RELOAD": _reload}
 """Requests to one node that change something."""
+
+
+class RaftzOptions(msgspec.Struct, kw_only=True):
+    """Which groups a request wants: those of an account, and one of them; "" for all."""
+
+    account: str = ""
+    group: str = ""
+
+
+def _raftz(node: NodeView, options: RaftzOptions) -> dict[str, Any]:
+    """Raft groups of this node; nothing outside of a cluster."""
+    view = node.jetstream.cluster_view if node.jetstream is not None else None
+    return {} if view is None else view.raftz(options.account, options.group)
 
 
 def _jsz(node: NodeView, options: jsz.JszOptions) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from headwater.edge.facts.moments import nanoseconds, rfc3339
-from headwater.edge.facts.version import NATS_LEVEL
+from headwater.edge.facts.version import FEATURE_FLAGS, NATS_LEVEL
 from headwater.edge.view.node_view import NodeView
 from headwater.security.auth_options import PermissionOptions, SubjectRules
 
@@ -34,7 +34,7 @@ class ServerInfo:
             "ver": NATS_LEVEL,
             "tags": options.server_tags,
             "metadata": options.server_metadata,
-            "feature_flags": options.feature_flags,
+            "feature_flags": feature_flags(options.feature_flags),
         }
         fields.update({name: value for name, value in optional.items() if value})
         fields.update(
@@ -44,6 +44,11 @@ class ServerInfo:
             time=rfc3339(node.kernel.wall_ns()),
         )
         return fields
+
+
+def feature_flags(configured: dict[str, bool]) -> dict[str, bool]:
+    """Every switch of the level of NATS that is claimed, and where it stands."""
+    return {name: configured.get(name, value) for name, value in FEATURE_FLAGS.items()}
 
 
 def client_info(node: NodeView, conn: Any, *, stop_ns: int = 0) -> dict[str, Any]:

@@ -30,6 +30,7 @@ _NAMES = {
 }  # fmt: skip
 MODES = (OFF, ACCEPT, AUTO, FAST, BETTER, BEST)
 PEER_MODES = (*MODES, PLAIN)
+_LEVELS = (PLAIN, FAST, BETTER, BEST)
 
 LOGIN_MAX = 1 << 17
 """Bytes of content that are accepted before the login: INFO and CONNECT, with long claims."""
@@ -39,6 +40,10 @@ READ_MAX = 1 << 26
 
 RTT_THRESHOLDS_S = (0.010, 0.050, 0.100)
 """Round trips up to which `s2_auto` does not compress, is fast, and better; beyond, best."""
+
+FAST_LINE = 12_500_000
+"""Bytes a second, 100 Mbit/s: a PING that waits behind so much tells nothing of the distance, and
+compressing would take longer than the line."""
 
 
 def normal(mode: str) -> str:
@@ -68,11 +73,10 @@ def by_rtt(rtt: float, thresholds: "list[float]") -> str:
     """What `s2_auto` means for a round trip of so many seconds; a threshold of 0 leaves out its
     mode."""
     steps = thresholds or list(RTT_THRESHOLDS_S)
-    levels = (PLAIN, FAST, BETTER, BEST)
-    for level, most in zip(levels, steps, strict=False):
+    for level, most in zip(_LEVELS, steps, strict=False):
         if rtt <= most:
             return level
-    return levels[3] if len(steps) >= 3 else levels[len(steps) - 1]
+    return _LEVELS[3] if len(steps) >= 3 else _LEVELS[len(steps) - 1]
 
 
 class S2Filter:
@@ -177,6 +181,19 @@ def reset(conn: Any, own: CompressionOptions, mode: str) -> str | None:
         return retuned(conn, own, mode)
     stream.tune(own.mode)
     return own.mode
+
+
+def doubtful(conn: Any, own: CompressionOptions, mode: str) -> bool:
+    """Whether the last round trip asks for more than `mode`, which a busy machine does as well."""
+    if own.mode != AUTO or mode not in _LEVELS:
+        return False
+    wanted = by_rtt(conn.rtt_ns / 1e9, own.rtt_thresholds)
+    return _LEVELS.index(wanted) > _LEVELS.index(mode)
+
+
+def crowded(conn: Any) -> bool:
+    """Whether the last PING or its answer waited behind bulk on a fast line."""
+    return bool(conn.rtt_bytes * 1e9 > FAST_LINE * conn.rtt_ns)
 
 
 def retuned(conn: Any, own: CompressionOptions, mode: str) -> str:

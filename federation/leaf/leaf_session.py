@@ -17,7 +17,14 @@ from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.facts.version import NATS_LEVEL
 from headwater.edge.wire.json_objects import object_in
-from headwater.federation.leaf.compression import OFF, compress, retuned, stream_of
+from headwater.federation.leaf.compression import (
+    OFF,
+    compress,
+    crowded,
+    doubtful,
+    retuned,
+    stream_of,
+)
 from headwater.security.auth_options import PermissionOptions
 from headwater.security.errors import SecurityError
 
@@ -100,6 +107,7 @@ class LeafSession:
         self.peer = Peer()
         self.compression = OFF
         """What this end does to what it sends; OFF without agreement of both."""
+        self._measured_again = False
         self.retry_delay = 0.0
         """Seconds to wait before the next attempt, when the peer or a loop asks for it."""
         self.last_error = ""
@@ -121,8 +129,18 @@ class LeafSession:
         return self.links.compression
 
     def got_pong(self, conn: Any) -> None:
-        """A round trip has been measured."""
-        self.compression = retuned(conn, self.own_compression(), self.compression)
+        """A round trip has been measured. One that asks for more compression is measured again
+        first, and does not count when it was bulk that took the time."""
+        own = self.own_compression()
+        if doubtful(conn, own, self.compression):
+            if crowded(conn):
+                return
+            self._measured_again = not self._measured_again
+            if self._measured_again:
+                conn.ping()
+                return
+        self._measured_again = False
+        self.compression = retuned(conn, own, self.compression)
 
     def got_connect(self, conn: Any, payload: bytes) -> None:
         """CONNECT came: only the accepting side expects it."""

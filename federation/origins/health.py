@@ -47,6 +47,7 @@ class Health:
         self.sink: OriginSink | None = None
         self.last_lag = 0
         """Messages behind when that was known last."""
+        self._quiet = False
         self._left_out = 0
         self._said: tuple[int, int] = (0, 0)
         self._behind_since = 0.0
@@ -58,6 +59,7 @@ class Health:
     def begin(self, sink: "OriginSink", pending: int) -> None:
         """A consumer is there, with `pending` messages to deliver."""
         self.sink = sink
+        self._quiet = False
         self._begun_ts = sink.last_ts
         self._counted = 0
         self.said(pending)
@@ -86,6 +88,12 @@ class Health:
         self._counted = sink.messages
         self._set_behind(sink, self._lag(sink))
 
+    def hears(self, anything: bool) -> None:
+        """Whether the consumer still shows that it lives: without, what it said holds no more."""
+        if self.sink is not None and self._quiet == anything:
+            self._quiet = not anything
+            self.last_lag = self._lag(self.sink)
+
     def _set_behind(self, sink: "OriginSink", behind: int) -> None:
         if not behind:
             self._behind_since = 0.0
@@ -102,6 +110,8 @@ class Health:
             return STALLED if self.stalled and self.trouble == OFFLINE else self.trouble
         if self.stalled:
             return STALLED
+        if self._quiet:
+            return OFFLINE
         lag = self._lag(self.sink)
         return CATCHING_UP if lag > max(LIVE_MESSAGES, self.rate * LIVE_S) else LIVE
 
@@ -118,7 +128,12 @@ class Health:
 
     def lag(self) -> int | None:
         """Messages that the origin has and this stream has not; None when nobody can tell."""
-        return None if self.sink is None else self._lag(self.sink)
+        return None if self.sink is None or self._quiet else self._lag(self.sink)
+
+    def known_lag(self) -> int:
+        """`lag`, or what it was when that was known last."""
+        known = self.lag()
+        return self.last_lag if known is None else known
 
     def shown_lag(self) -> int:
         """`lag` where a number has to be shown: what is not known is never 0."""

@@ -16,6 +16,7 @@ from headwater.edge.jetstream.stream.stream_states import log_of
 from headwater.edge.kernel.turn_order import NewsStage, TurnStage
 from headwater.edge.storage.format.errors import StoreError, invariant
 from headwater.edge.wire.json_objects import BAD_JSON
+from headwater.federation.origins.origin_cursor import Cursor
 from headwater.federation.origins.origin_follower import OriginFollower
 from headwater.federation.origins.origin_request import parse_source_header, source_parts
 from headwater.federation.origins.origin_sink import (
@@ -42,15 +43,6 @@ SCAN_MAX = 100_000
 
 STATE_PREFIX = b"upstream/"
 """Of keys of states in the log: a part of the format, see docs/STORAGE.md."""
-
-
-class Cursor(msgspec.Struct):
-    """How far an origin has been taken."""
-
-    seq: int = 0
-    local: int = 0
-    """Last sequence of this stream when the cursor was kept."""
-    identity: str = ""
 
 
 class OriginDrivers:
@@ -162,28 +154,24 @@ class OriginDrivers:
         sink.owner = sink.stream.store.incarnation.encode()
         sink.key = STATE_PREFIX + name.encode()
 
-    def remember_cursor(self, stream: Stream, name: str, sequence: int, identity: str) -> None:
+    def remember_cursor(self, stream: Stream, name: str, cursor: Cursor) -> None:
         """Remember a cursor for as long as this process lives."""
-        self._remembered[(stream.incarnation, name)] = Cursor(
-            sequence, stream.store.last_seq, identity
-        )
+        self._remembered[(stream.incarnation, name)] = cursor
 
-    def keep_cursor(
-        self, stream: Stream, name: str, mirror: bool, sequence: int, identity: str
-    ) -> None:
+    def keep_cursor(self, stream: Stream, name: str, mirror: bool, cursor: Cursor) -> None:
         """Keep a cursor that moved without a message. Raises StoreError."""
         invariant(
-            not mirror or sequence <= stream.store.last_seq,
-            f"the cursor of mirror '{stream.name}' would be {sequence}, with data up to "
+            not mirror or cursor.seq <= stream.store.last_seq,
+            f"the cursor of mirror '{stream.name}' would be {cursor.seq}, with data up to "
             f"{stream.store.last_seq}",
         )
-        self.remember_cursor(stream, name, sequence, identity)
+        self.remember_cursor(stream, name, cursor)
         kept = log_of(stream)
         if kept is not None:
             kept.put_state(
                 stream.store.incarnation.encode(),
                 STATE_PREFIX + name.encode(),
-                msgspec.json.encode(Cursor(sequence, stream.store.last_seq, identity)),
+                msgspec.json.encode(cursor),
                 stream.store.sync_delay_ns,
             )
             stream.kernel.kick()
@@ -204,6 +192,8 @@ class OriginDriver:
             ]
         self._by_name = {follower.name: follower for follower in self.followers}
         self._origins = Counter(follower.source.name for follower in self.followers)
+        self.near = False
+        """A mirror has had nearly all that its origin has: it may answer in the origin's place."""
         self._stopped = False
         self._confirmations = Confirmations(stream.store)
         self._renewing: asyncio.Task[None] | None = None
@@ -249,6 +239,12 @@ class OriginDriver:
             )
             if not stream.deleted:
                 self.start()
+
+    def is_near(self) -> None:
+        """The mirror has nearly all that its origin has."""
+        if not self.near:
+            self.near = True
+            stream_lifecycle.serve_mirrored(self.stream.account.jetstream, self.stream)
 
     def purged(self) -> None:
         """Messages of the stream were purged."""

@@ -29,6 +29,7 @@ from headwater.federation.origins.health import (
     WELL,
     Health,
 )
+from headwater.federation.origins.origin_cursor import Cursor
 from headwater.federation.origins.origin_errors import (
     Barred,
     LinkChanged,
@@ -37,6 +38,7 @@ from headwater.federation.origins.origin_errors import (
     Recreated,
     Refused,
 )
+from headwater.federation.origins.origin_history import TIME_MAX, Mark, OriginHistory
 from headwater.federation.origins.origin_questions import OriginQuestions
 from headwater.federation.origins.origin_request import (
     CONSUMER_NOT_FOUND,
@@ -62,6 +64,9 @@ NOBODY_RETRY_MAX_S = 1.0
 
 KICK_JITTER_S = 0.1
 WATCH_S = 1.0
+NEAR = 10
+"""Messages that a mirror may lack when it begins to answer direct gets of its origin, as with
+nats-server."""
 SILENCE_S = 5.0
 """Without a heartbeat for this long (five are due) the consumer is taken for lost."""
 
@@ -90,6 +95,9 @@ class FollowerOwner(Protocol):
 
     def begin_again(self) -> None:
         """The stream was emptied: every follower begins anew."""
+
+    def is_near(self) -> None:
+        """The mirror has nearly all that its origin has."""
 
     def source_of(self, headers: bytes) -> tuple[str, int, str]:
         """Which source a stored message came from: its name, sequence there, and identity."""
@@ -124,6 +132,9 @@ class OriginFollower:
         self.identity = ""
         self.sink: OriginSink | None = None
         self.questions = OriginQuestions(driver.manager, driver.stream, source)
+        self.history = OriginHistory(
+            driver.stream, self.questions, None if mirror else self._origin_of
+        )
         self._again = asyncio.Event()
         self._reason = ""
         self._task: asyncio.Task[None] | None = None
@@ -132,6 +143,8 @@ class OriginFollower:
         self._progress = (0, 0)
         self._progressed = self._begun = self._check_at = 0.0
         self._sseq = 0
+        self._mark = Mark()
+        """The message of the origin that was taken last, while its time is known."""
         self._stored_ns = self._since_ns = 0
         self._rebuilt = False
         self._asked_again = False
@@ -160,7 +173,7 @@ class OriginFollower:
     def kick(self) -> None:
         """A link came up: begin anew unless all is well."""
         sink = self.sink
-        self._info_answers = True
+        self._info_answers = self.history.answers = True
         if self.phase == "flowing" and sink is not None:
             if sink.cut() or self._silent_s(sink) > 2.5:
                 self._restart("the link is new")
@@ -265,6 +278,8 @@ class OriginFollower:
         self._sseq, self.identity = kept.seq, kept.identity
         if self.mirror:
             return
+        if kept.time:
+            self._mark = Mark(kept.timed or kept.seq, kept.time)
         store = self.stream.store
         at = store.last_seq
         end = max(store.first_seq, kept.local + 1)
@@ -280,8 +295,16 @@ class OriginFollower:
             name, sequence, identity = self.driver.source_of(found.headers)
             if name == self.name:
                 self._sseq = sequence
+                self._mark = Mark()
                 self.identity = identity or self.identity
                 return
+
+    def _origin_of(self, headers: bytes) -> int:
+        """The origin's sequence of a stored message; 0 for one of another source."""
+        if SOURCE_HEADER not in headers:
+            return 0
+        name, sequence, _ = self.driver.source_of(headers)
+        return sequence if name == self.name else 0
 
     def _start(self) -> StartPoint:
         """Where the origin is to begin."""
@@ -344,7 +367,9 @@ class OriginFollower:
             fields = msgspec.json.decode(payload)
             created = parse_time(fields["created"])
             state = fields["state"]
-            last, messages = int(state["last_seq"]), int(state["messages"])
+            messages = int(state["messages"])
+            span = int(state["first_seq"]), int(state["last_seq"])
+            restored = messages > 0 and parse_time(state["first_ts"]) < created
             self.health.message_bytes = int(state["bytes"]) / messages if messages else 0.0
         except LinkChanged:
             raise
@@ -352,25 +377,61 @@ class OriginFollower:
             # Whoever may not ask for this may still have a consumer.
             self._info_answers = not isinstance(error, OriginError) or isinstance(error, Nobody)
             return
-        self._meet(name_hash(format_time(created)))
-        self._compare(last)
+        identity = name_hash(format_time(created))
+        if not self.mirror and restored and self.identity not in ("", identity):
+            await self._meet_restored(request.message_subject(), span, created, identity)
+        self._meet(identity)
+        await self._compare(request.message_subject(), span)
 
-    def _compare(self, last: int) -> None:
-        """The origin ends at `last`. One that ends before what was taken of it lost messages, or
-        was put back from a backup; its next messages would be taken for known ones."""
-        have = self.stream.store.last_seq if self.mirror else self._sseq
-        if last >= have:
+    async def _meet_restored(
+        self, subject: str, span: tuple[int, int], created: int, identity: str
+    ) -> None:
+        """The origin was made again from a backup: what is older than it is known, as far as it is
+        here."""
+        low = self.stream.store.last_seq - self.driver.manager.scan_max
+        parting = await self.history.parting(subject, span, low, created)
+        if parting:
+            log.warning(
+                "%s: the origin was made again from a backup, what follows %d is taken",
+                self._label(),
+                parting,
+            )
+            self._sseq = parting
+            self._mark = self.history.known
+            self._remember(identity)
+
+    async def _compare(self, subject: str, span: tuple[int, int]) -> None:
+        """The origin has these sequences. One that ends before what was taken of it, or has other
+        messages instead, lost its newest or was put back from a backup; what it gets next would be
+        taken for known."""
+        store, last = self.stream.store, span[1]
+        have = store.last_seq if self.mirror else self._sseq
+        if not have:
+            return
+        if last >= have and await self.history.agrees(subject, self._mark):
+            if self.history.known.seq == have:
+                self._mark = self.history.known
             return
         if self.mirror:
-            raise Recreated(f"the origin ends at {last}, this mirror holds messages up to {have}")
+            raise Recreated(
+                f"the origin ends at {last}, this mirror holds messages up to {have}"
+                + (" that are not the origin's" if last >= have else "")
+            )
+        low = store.last_seq - self.driver.manager.scan_max
+        # What an origin stores after it went back is newer, by its clock, than what was taken.
+        newest = self._mark.time
+        before = newest + 1 if newest else TIME_MAX
+        self._sseq = await self.history.parting(subject, span, low, before)
+        self._mark = self.history.known
+        # Without a message that both have, what the origin got since the newest here is new.
+        self._since_ns = 0 if self._sseq else newest or self._stored_ns or store.last_ts
         log.warning(
-            "%s: the origin went back from %d to %d; what it has is taken from its beginning",
+            "%s: the origin went back and ends at %d, up to %d was taken; it is taken from %s on",
             self._label(),
-            have,
             last,
+            have,
+            self._sseq + 1 if self._sseq else format_time(self._since_ns),
         )
-        self._sseq = 0
-        self._since_ns = self._stored_ns
 
     def _meet(self, identity: str) -> None:
         """The origin says who it is. Raises OriginError when a mirror cannot go on with it."""
@@ -383,12 +444,18 @@ class OriginFollower:
             raise Recreated("the origin was deleted and made again")
         log.warning("%s: the origin was made again, all of it is taken", self._label())
         self._sseq = 0
+        self._mark = Mark()
         self._rebuilt = True
         self._remember(identity)
 
     def _remember(self, identity: str) -> None:
         self.identity = identity
-        self.driver.manager.keep_cursor(self.stream, self.name, self.mirror, self._sseq, identity)
+        self.driver.manager.keep_cursor(self.stream, self.name, self.mirror, self._cursor())
+
+    def _cursor(self) -> Cursor:
+        """How far the origin has been taken."""
+        last, (timed, time) = self.stream.store.last_seq, self._mark
+        return Cursor(self._sseq, last, self.identity, time, timed)
 
     async def _create(self, request: OriginRequest) -> Answer:
         """The consumer, in the newest form that the origin knows. Raises OriginError."""
@@ -468,11 +535,12 @@ class OriginFollower:
         self._sseq = sink.sseq
         if sink.messages:
             self._stored_ns = self.stream.store.last_ts
+            self._mark = Mark(sink.stored, sink.last_ts)
         self.health.end()
         self.sink = None
         self.stream.account.remove(sink)
         self.driver.drop_sink(sink)
-        self.driver.manager.remember_cursor(self.stream, self.name, self._sseq, self.identity)
+        self.driver.manager.remember_cursor(self.stream, self.name, self._cursor())
         self.stream.kernel.kick()
 
     async def _watch(self) -> None:
@@ -506,14 +574,21 @@ class OriginFollower:
             self._progressed = now
             self._quiet_tries = 0
         self._progress = (sink.dseq, arrived)
-        if self.health.stalled and (not self.health.lag() or now - self._begun > STALLED_S):
+        if self.health.stalled and (not self.health.known_lag() or now - self._begun > STALLED_S):
             self.health.stalled = now - self._progressed > WATCH_S
+        silent = self._silent_s(sink)
+        self.health.hears(large or silent <= SILENCE_S)
+        if silent > SILENCE_S and not self.health.stalled:
+            self.health.cause = f"nothing was heard for {SILENCE_S:.0f} s"
         patience = min(SILENCE_S * 2**self._quiet_tries, SILENCE_MAX_S)
-        if self._silent_s(sink) > patience and not large:
+        if silent > patience and not large:
             self._quiet_tries = min(self._quiet_tries + 1, 8)
             self._restart(f"nothing was heard for {patience:.0f} s")
-        elif self.health.lag() and now - self._progressed > STALLED_S:
+        elif self.health.known_lag() and now - self._progressed > STALLED_S:
             self._stall()
+        lag = self.health.lag()
+        if self.mirror and lag is not None and lag < NEAR:
+            self.driver.is_near()
         self._announce_state()
 
     def _announce_state(self) -> None:
@@ -528,7 +603,7 @@ class OriginFollower:
     def _stall(self) -> None:
         """There is backlog and nothing comes, although the consumer lives."""
         self.health.stalled = True
-        self.health.cause = f"stalled: {self.health.lag()} messages behind without progress"
+        self.health.cause = f"stalled: {self.health.known_lag()} messages behind without progress"
         if self._asked_again:
             self.health.cause += "; the origin does not get the answers on $JS.FC.>"
         self._restart(self.health.cause)

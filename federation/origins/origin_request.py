@@ -171,6 +171,10 @@ class OriginRequest:
         """Where the origin tells of itself."""
         return self.prefixed(f"STREAM.INFO.{self.source.name}")
 
+    def message_subject(self) -> str:
+        """Where the origin gives single messages."""
+        return self.prefixed(f"STREAM.MSG.GET.{self.source.name}")
+
     def consumer_info_subject(self, consumer: str) -> str:
         """Where the origin tells of a consumer."""
         return self.prefixed(f"CONSUMER.INFO.{self.source.name}.{consumer}")

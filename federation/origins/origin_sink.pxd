@@ -37,7 +37,7 @@ cdef class OriginSink(Sink):
     cdef public bytes owner             # whose state the cursor is
     cdef public bytes key
     cdef bint save_scheduled
-    cdef unsigned long long stored      # origin's sequence of the last message stored; 0: none
+    cdef public unsigned long long stored      # origin's sequence of the last message stored; 0: none
     cdef public unsigned long long kept # the same in the cursor written last
     cdef list owed                      # flow control answers: (local sequence, reply, dseq, sseq)
     cdef int control(self, Msg* m) except -1

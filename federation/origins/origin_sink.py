@@ -342,10 +342,11 @@ class OriginSink(Sink):
                 f"the cursor of '{self.follower.name}' would be {self.sseq}, it was {self.kept}, "
                 f"with data up to {self.stored}"
             )
-        return b'{"seq":%d,"local":%d,"identity":"%b"}' % (
+        return b'{"seq":%d,"local":%d,"identity":"%b","time":%d}' % (
             self.sseq,
             self.stream.store.last_seq,
             self.identity.encode(),
+            self.last_ts,
         )
 
     def arriving(self) -> int:

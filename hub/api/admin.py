@@ -19,7 +19,7 @@ from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import Placement, StreamInfo, Success, Wire
 from headwater.edge.jetstream.model.requests import TYPE_PREFIX, Context, check_level, is_json
 from headwater.edge.kernel.kernel import CallbackSink
-from headwater.hub.api.cluster import Cluster, is_replicated, node_number
+from headwater.hub.api.cluster import ELECTION_SECONDS, Cluster, is_replicated, node_number
 from headwater.hub.api.moves import Moves
 from headwater.hub.api.stream_requests import StreamRequests
 from headwater.hub.meta.assignment import NO_GROUP, Assignment
@@ -129,13 +129,15 @@ class SystemAdmin:
         account.insert(CallbackSink(b"$JS.API.SERVER.DRAIN", self.serve_drain))
 
     def _serving(self, name: str, kind: str, handler: Handler) -> Callable[..., None]:
-        """The callback that takes one kind of request; only the meta leader answers."""
+        """The callback that takes one kind of request; only the meta leader answers. While there is
+        none a request waits a moment, and is then refused with 10008 by whoever has heard it."""
         wildcards = name.count("*")
 
         def serve(
             subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
         ) -> None:
-            if not self.cluster.group.leads:
+            group = self.cluster.group
+            if not group.leads and self.cluster.is_led_elsewhere(group.leader):
                 return
             tokens = subject.decode("utf-8", "replace").split(".")
             tokens = tokens[len(tokens) - wildcards :]
@@ -178,6 +180,8 @@ class SystemAdmin:
     ) -> None:
         answer: dict[str, Any] = {"type": f"{TYPE_PREFIX}{kind}_response"}
         try:
+            if not await self._is_to_answer():
+                return
             check_level(block)
             answer.update(msgspec.to_builtins(await handler(tokens, payload)))
         except JetStreamError as error:
@@ -192,6 +196,17 @@ class SystemAdmin:
         jetstream = self.cluster.jetstream
         fields = {"server": jetstream.server_name, "client": {}}
         jetstream.advisories.audit(self.account, fields, subject, payload, body)
+
+    async def _is_to_answer(self) -> bool:
+        """Whether this node leads by the time that somebody does. Raises JetStreamError."""
+        cluster, group = self.cluster, self.cluster.group
+
+        def known() -> bool:
+            return group.leads or cluster.is_led_elsewhere(group.leader)
+
+        if not await cluster.wait(known, ELECTION_SECONDS):
+            raise errors.CLUSTER_NOT_AVAIL.error()
+        return group.leads
 
     async def step_down(self, tokens: list[str], payload: bytes) -> Success:
         """META.LEADER.STEPDOWN"""

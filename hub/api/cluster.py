@@ -119,6 +119,10 @@ class Cluster:
         status = self.groups.status(assignment.group) if self.groups is not None else None
         return status.leader if status is not None else 0
 
+    def is_led_elsewhere(self, leader: int) -> bool:
+        """Whether another node leads that is there, as far as is known here."""
+        return leader not in (0, self.number) and self.founding.is_online(leader)
+
     def here(self, account: str, name: str) -> Stream | None:
         """The stream when it is led here."""
         js = self.jetstream.accounts.get(account)

@@ -92,7 +92,7 @@ class ClusterRoutes:
                 return handler(js, tokens, payload, ctx)
             if group.serves:
                 return self._when_confirmed(lambda: serve(js, tokens, payload, ctx))
-            if self._is_led_elsewhere(group.leader):
+            if self.cluster.is_led_elsewhere(group.leader):
                 return None
             return self._when_led(lambda: handler(js, tokens, payload, ctx))
 
@@ -104,16 +104,12 @@ class ClusterRoutes:
         answer = run()
         return await answer if isinstance(answer, Awaitable) else answer
 
-    def _is_led_elsewhere(self, leader: int) -> bool:
-        """Whether another node leads that is there, as far as is known here."""
-        return leader not in (0, self.cluster.number) and self.cluster.founding.is_online(leader)
-
     async def _when_led(self, run: Callable[[], Any]) -> Any:
         """Run a handler here if this node becomes the leader soon."""
         group = self.cluster.group
 
         def leader_known() -> bool:
-            return group.serves or self._is_led_elsewhere(group.leader)
+            return group.serves or self.cluster.is_led_elsewhere(group.leader)
 
         if not await self.cluster.wait(leader_known, ELECTION_SECONDS):
             raise errors.CLUSTER_NOT_AVAIL.error()
@@ -175,7 +171,7 @@ class ClusterRoutes:
 
         def leader_known() -> bool:
             there = cluster.here(js.name, tokens[0]) is not None
-            return there or self._is_led_elsewhere(cluster.leader_of(assignment))
+            return there or self.cluster.is_led_elsewhere(cluster.leader_of(assignment))
 
         if not await cluster.wait(leader_known, ELECTION_SECONDS):
             if assignment.incarnation in cluster.applier.failed:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.ports import Clock, Random
 from headwater.edge.storage.format.errors import StoreError
+from headwater.hub.cluster.read_questions import ReadQuestions
 from headwater.hub.cluster.transport import Transport
 from headwater.hub.raft.codec import VERSION, decode_packet, packet_pieces
 from headwater.hub.raft.model.options import Options
@@ -27,6 +28,9 @@ FRAME_BYTES = 1 << 20
 """A packet with more entries than this is sent in parts."""
 PACKETS_VERSION = 3
 """Of what a node says of itself to routes: it knows packets of version 2."""
+TELL_SECONDS = 0.001
+"""That a commit waits for entries to go with. Publishers that wait for their acks send the next
+message within less."""
 STOP_SECONDS = 3.0
 """That a stop waits for what was written to be durable; later the stop is not a clean one."""
 
@@ -69,9 +73,10 @@ class Driver:
         self.transport = transport
         self.clock = clock
         self.number = transport.number
-        options = options or Options(lease_reads=True)
+        options = options or Options(lease_reads=True, defer_commits=True)
         self.multi_raft = MultiRaft(self.number, store.boot, chance.below, options)
         self.multi_raft.on_fault = self._stop_broken
+        self.questions = ReadQuestions(transport, self.multi_raft, clock)
         self.handlers: dict[int, Handler] = {}
         self.broken: dict[int, str] = {}
         """By group: why it was stopped on this node, which only a start of the node ends."""
@@ -80,6 +85,8 @@ class Driver:
         """Called when a round begins: what waits to be proposed is proposed."""
         self._seen: dict[int, tuple[object, ...]] = {}
         self._due = False
+        self._unannounced: dict[int, Raft] = {}
+        """Groups whose newest commit waits for entries to go with."""
         self._ticker: asyncio.TimerHandle | None = None
         self._tick_due = 0
         self._stale_announced = False
@@ -105,7 +112,9 @@ class Driver:
 
     def drop(self, group: int) -> None:
         """Stop a group here; what is stored of it stays."""
+        self.store.let_go(group)
         self.multi_raft.drop(group)
+        self.questions.forget(group)
         self.handlers.pop(group, None)
         self._seen.pop(group, None)
         self.broken.pop(group, None)
@@ -215,10 +224,25 @@ class Driver:
     def _look_at(self, raft: Raft, handler: Handler) -> None:
         """Tell a handler what is different, and let it tidy up."""
         self._report_changes(raft, handler)
+        if raft.commit_due:
+            self._announce_later(raft)
         try:
             handler.tidy(raft)
         except StoreError as error:
             log.debug("%s keeps its log: %s", handler.name, error)
+
+    def _announce_later(self, raft: Raft) -> None:
+        if not self._unannounced:
+            self.kernel.loop.call_later(TELL_SECONDS, self._announce_commits)
+        self._unannounced[raft.group] = raft
+
+    def _announce_commits(self) -> None:
+        """Commits have waited long enough."""
+        waiting, self._unannounced = self._unannounced, {}
+        for group, raft in waiting.items():
+            if raft.commit_due and self.multi_raft.groups.get(group) is raft:
+                self._guard(raft, raft.tell_commit)
+                self.touch(raft)
 
     def _report_changes(self, raft: Raft, handler: Handler) -> None:
         now = (raft.role, raft.term, raft.leader, raft.removed)
@@ -227,8 +251,10 @@ class Driver:
             handler.changed(raft)
 
     def _synced(self, number: int) -> None:
-        self._send(self.multi_raft.synced(number))
-        self.soon()
+        packets = self.multi_raft.synced(number)
+        self._send(packets)
+        if packets or self.multi_raft.has_ready():
+            self.soon()
 
     # -- packets ----------------------------------------------------------------
 
@@ -244,8 +270,9 @@ class Driver:
         packet = decode_packet(body)
         if packet.sender != sender or packet.to != self.number:
             raise ValueError("a packet of somebody else")
-        self.multi_raft.receive(packet)
-        self.soon()
+        self.multi_raft.receive(packet, self.clock.monotonic_ns())
+        if self.multi_raft.has_ready():
+            self.soon()
 
     # -- end --------------------------------------------------------------------
 

@@ -27,6 +27,9 @@ class Leadership:
         self.clock = clock
         self.waiting: list[Callable[[bool], None]] = []
         """Told whether this node leads, each once."""
+        self._late: list[Callable[[bool], None]] = []
+        """The same, of those who came when the question was on its way: its answer may be from
+        before they came."""
         self._sure_until = 0
         self._context = 0
         self._asked = False
@@ -50,7 +53,7 @@ class Leadership:
         if raft is None:
             then(False)
             return
-        self.waiting.append(then)
+        (self._late if self._asked else self.waiting).append(then)
         self._ask(raft)
         touch(raft)
 
@@ -65,6 +68,8 @@ class Leadership:
             return
         self._asked = True
         self._index = -1
+        self.waiting += self._late
+        self._late = []
 
     def heard(self, states: list[ReadState]) -> None:
         """The ends of reads, as of `Ready.reads`."""
@@ -80,6 +85,8 @@ class Leadership:
         elif self._asked and 0 <= self._index <= applied:
             self._sure_until = self.clock() + GRACE_NS
             self._answer(True)
+            if self.waiting:
+                self._ask(raft)
         elif self.waiting:
             self._ask(raft)
 
@@ -92,6 +99,9 @@ class Leadership:
         self._index = -1
         if not leads:
             self._sure_until = 0
-        waiting, self.waiting = self.waiting, []
+        waiting, self.waiting = self.waiting, self._late
+        self._late = []
+        if not leads:
+            waiting, self.waiting = waiting + self.waiting, []
         for then in waiting:
             then(leads)

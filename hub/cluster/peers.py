@@ -5,9 +5,12 @@ the number, so either can be had from the other.
 """
 
 import hashlib
+from functools import lru_cache
 
 DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 ID_BYTES = 8
+NAMES_MAX = 1024
+"""Names whose numbers are remembered."""
 
 
 def peer_id(server_name: str) -> str:
@@ -27,3 +30,9 @@ def number_of(peer: str) -> int:
 def peer_of(number: int) -> str:
     """The id of a node number."""
     return number.to_bytes(ID_BYTES, "big").decode("ascii", "replace")
+
+
+@lru_cache(NAMES_MAX)
+def number_of_name(server_name: str) -> int:
+    """The node number of the node with that name: asked for with every frame."""
+    return number_of(peer_id(server_name))

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from headwater.hub.cluster.peers import number_of, peer_id
+from headwater.hub.cluster.peers import number_of_name
 from headwater.hub.routes.fences import FENCES_VERSION
 from headwater.hub.routes.route_conn import NODE_ACCOUNT, RouteConn
 
@@ -32,6 +32,8 @@ PENDING_BYTES_MAX = 32 << 20
 CALLS_MAX = 10_000
 """Questions that wait for an answer."""
 CALL_TIMEOUT_S = 5.0
+OF_GROUPS = frozenset((b"raft", b"index", b"indexed"))
+"""Kinds of frames that speak of groups, whose numbers are one cluster's."""
 
 Handler = Callable[[int, memoryview], None]
 Method = Callable[[int, bytes], "bytes | Awaitable[bytes]"]
@@ -56,7 +58,7 @@ class Transport:
     """Sends frames to nodes by number, and hands on what arrives."""
 
     def __init__(self, server_name: str) -> None:
-        self.number = number_of(peer_id(server_name))
+        self.number = number_of_name(server_name)
         self.identity = 0
         """Of the JetStream that this node belongs to; sent with every frame."""
         self.conns: dict[int, RouteConn] = {}
@@ -85,7 +87,7 @@ class Transport:
         peer = conn.session.peer
         if peer.headwater < 1 or not peer.jetstream or self.closed:
             return
-        number = number_of(peer_id(peer.server_name))
+        number = number_of_name(peer.server_name)
         if there:
             old = self.conns.get(number)
             self.conns[number] = conn
@@ -131,7 +133,7 @@ class Transport:
         if self.closed or handler is None:
             return
         peer = conn.session.peer
-        number = number_of(peer_id(peer.server_name))
+        number = number_of_name(peer.server_name)
         used = self.conns.get(number)
         if used is None or used.session.peer.server_id != peer.server_id:
             return
@@ -139,7 +141,7 @@ class Transport:
             if not HEAD.size <= len(frame) <= FRAME_BYTES_MAX:
                 raise ValueError("a frame of that length")
             (identity,) = HEAD.unpack_from(frame)
-            if kind == b"raft" and not self._is_ours(number, identity):
+            if kind in OF_GROUPS and not self._is_ours(number, identity):
                 return
             handler(number, memoryview(frame)[HEAD.size :])
         except ValueError as error:

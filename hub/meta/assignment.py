@@ -110,6 +110,8 @@ class Member(msgspec.Struct, kw_only=True, tag="member"):
     boot: int = 0
     """The start in which it was taken in with an empty store: what was placed on it before is not
     there. 0 for one that came back as it was."""
+    entries: int = 1
+    """The newest version of streams' entries that it knows."""
 
 
 class Left(msgspec.Struct, kw_only=True, tag="left"):
@@ -124,7 +126,13 @@ class Founded(msgspec.Struct, kw_only=True, tag="founded"):
     identity: int
 
 
-Operation = Assignment | ChangeDone | Gone | Member | Left | Founded
+class EntriesRaised(msgspec.Struct, kw_only=True, tag="entries"):
+    """Every member knows a newer version of streams' entries: leaders may write it from now on."""
+
+    version: int
+
+
+Operation = Assignment | ChangeDone | Gone | Member | Left | Founded | EntriesRaised
 _OPERATION = msgspec.json.Decoder(Operation)
 
 

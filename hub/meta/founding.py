@@ -48,6 +48,8 @@ class Hello(msgspec.Struct, kw_only=True):
     """URL of its monitoring port, where it has one."""
     emptied: bool = False
     """Its store was new when it joined, and it has not heard yet that it is a member."""
+    entries: int = 1
+    """The newest version of streams' entries that it knows."""
     leaving: bool = False
     """It is about to stop: nothing is placed on it, and no leadership handed to it."""
 
@@ -252,4 +254,5 @@ def member_of(number: int, hello: Hello) -> Member:
         cluster=hello.cluster,
         tags=hello.tags,
         boot=hello.boot if hello.emptied else 0,
+        entries=hello.entries,
     )

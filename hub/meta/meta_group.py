@@ -8,10 +8,19 @@ from typing import Any
 
 import msgspec
 
+from headwater.edge.jetstream.replication.operations import KNOWN_VERSION
 from headwater.hub.cluster.driver import Driver
 from headwater.hub.cluster.leadership import Leadership
 from headwater.hub.cluster.peers import peer_of
-from headwater.hub.meta.assignment import META_GROUP, Founded, Left, Member, Operation, encode
+from headwater.hub.meta.assignment import (
+    META_GROUP,
+    EntriesRaised,
+    Founded,
+    Left,
+    Member,
+    Operation,
+    encode,
+)
 from headwater.hub.meta.state import MetaState
 from headwater.hub.raft import membership, transfer
 from headwater.hub.raft.model.config import Config
@@ -57,6 +66,10 @@ class MetaGroup:
         """Numbers of their present starts."""
         self._proposed: dict[int, Member] = {}
         """What was proposed of members by this leader."""
+        self._refused: set[int] = set()
+        """Nodes that are too old, and were said to be."""
+        self._raising = 0
+        """What was proposed by this leader."""
         self._was_leader = 0
         state.load_store = self._store
 
@@ -186,6 +199,8 @@ class MetaGroup:
         for member in list(self.applicants.values()):
             config = raft.log.config
             if config.incarnation(member.number) is None:
+                if self._is_too_old(member):
+                    continue
                 if not membership.ready_for_change(raft):
                     return
                 boot = self.boots.get(member.number, 0)
@@ -197,6 +212,20 @@ class MetaGroup:
             if member.number in raft.log.config.voters:
                 self._record_member(member)
 
+    def _is_too_old(self, member: Member) -> bool:
+        """Whether a node does not know what leaders may write by now."""
+        needed = self.state.rest.entries
+        if member.entries < needed and member.number not in self._refused:
+            self._refused.add(member.number)
+            log.error(
+                "%s is not taken into the JetStream cluster: it knows entries of version %d, and "
+                "the cluster may write version %d: start it with the version of the other nodes",
+                member.name,
+                member.entries,
+                needed,
+            )
+        return member.entries < needed
+
     def _record_member(self, member: Member) -> None:
         """Propose what is new of a member; a start is news only when it began with nothing."""
         known = self.state.members.get(member.number)
@@ -205,6 +234,30 @@ class MetaGroup:
         if known != member and self._proposed.get(member.number) != member:
             self._proposed[member.number] = member
             self._later(member)
+
+    def _raise_entries(self, raft: Raft) -> None:
+        """Let leaders write newer entries when all members know them, and none is to come that was
+        there when the cluster was founded."""
+        known = [self.state.members.get(number) for number in raft.log.config.members()]
+        if not self.serves or None in known:
+            return
+        version = min(member.entries for member in known if member is not None)
+        if version > max(self.state.rest.entries, self._raising):
+            self._raising = version
+            log.info("every node knows entries of version %d: they may be written", version)
+            self._later(EntriesRaised(version=version))
+
+    def _warn_if_too_old(self) -> None:
+        """An older program was started on this node."""
+        needed = self.state.rest.entries
+        if needed > KNOWN_VERSION and self.driver.number not in self._refused:
+            self._refused.add(self.driver.number)
+            log.critical(
+                "the cluster may write entries of version %d, this program knows version %d: "
+                "replicas here wait at the first one: start the version of the other nodes",
+                needed,
+                KNOWN_VERSION,
+            )
 
     async def remove(self, number: int) -> None:
         """Take a node out for good. Raises RaftError, NoLeader."""
@@ -273,6 +326,7 @@ class MetaGroup:
                     future.set_exception(NoLeader("this node leads no more"))
         if raft.leader != self._was_leader:
             self._proposed.clear()
+            self._raising = 0
             self._was_leader = raft.leader
             self.leaderless_since = 0 if raft.leader else self.driver.clock.monotonic_ns()
             if raft.leader:
@@ -293,6 +347,8 @@ class MetaGroup:
             identity, self._founding = self._founding, 0
             self._later(Founded(identity=identity))
         self.admit()
+        self._raise_entries(raft)
+        self._warn_if_too_old()
         if self.state.rest.identity:
             self.driver.transport.identity = self.state.rest.identity
         if replica.applied - raft.log.base_index >= COMPACT_ENTRIES:

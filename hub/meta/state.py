@@ -21,6 +21,7 @@ from headwater.hub.meta.assignment import (
     NEW_GROUP,
     Assignment,
     ChangeDone,
+    EntriesRaised,
     Founded,
     Gone,
     Left,
@@ -44,6 +45,9 @@ class Rest(msgspec.Struct):
 
     identity: int = 0
     next_group: int = FIRST_STREAM_GROUP
+    entries: int = 1
+    """The newest version of streams' entries that leaders may write: every member has known it at
+    one time. It never goes back, since older entries stay."""
 
 
 class Conflict(msgspec.Struct):
@@ -189,6 +193,8 @@ class MetaState:
             self.members.pop(operation.number, None)
         elif isinstance(operation, Founded):
             self.rest.identity = operation.identity
+        elif isinstance(operation, EntriesRaised):
+            self.rest.entries = max(self.rest.entries, operation.version)
 
     def _leave(self, key: Key) -> None:
         old = self.streams.pop(key, None)
@@ -244,4 +250,4 @@ def subject_of(operation: Operation) -> bytes:
         return b"g." + operation.incarnation.encode()
     if isinstance(operation, Member | Left):
         return b"m." + peer_of(operation.number).encode()
-    return b"f"
+    return b"e" if isinstance(operation, EntriesRaised) else b"f"

@@ -7,6 +7,7 @@ from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX
 from headwater.hub.api.cluster import Cluster
 from headwater.hub.cluster.peers import peer_of
 from headwater.hub.meta.assignment import META_GROUP, NO_GROUP, Assignment
+from headwater.hub.meta.state import Known
 from headwater.hub.node.healing import Healing
 from headwater.hub.node.raft_pages import raftz
 from headwater.hub.raft.raft import Raft
@@ -126,7 +127,7 @@ class ClusterView:
             "server": cluster.jetstream.server_name,
             "problems": self.health(),
             "nodes": [self._node(number) for number in sorted(group.members)],
-            "streams": [self._stream(known.assignment) for known in cluster.state.streams.values()],
+            "streams": [self._stream(known) for known in cluster.state.streams.values()],
         }
 
     def _node(self, number: int) -> dict[str, Any]:
@@ -145,8 +146,8 @@ class ClusterView:
             "store_free": hello.store_free if hello else 0,
         }
 
-    def _stream(self, assignment: Assignment) -> dict[str, Any]:
-        cluster = self.cluster
+    def _stream(self, known: Known) -> dict[str, Any]:
+        cluster, assignment = self.cluster, known.assignment
         here = cluster.here(assignment.account, assignment.name)
         info = cluster.cluster_info_of(assignment, here)
         found: dict[str, Any] = {
@@ -154,6 +155,7 @@ class ClusterView:
             "name": assignment.name,
             "leader": info.leader,
             "led_here": here is not None,
+            "wanted": max(known.config.num_replicas, 1),
             "replicas": [
                 {**self._row(row), **self._moving(assignment, row)} for row in info.replicas
             ],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.edge.jetstream.account import stream_lifecycle
+from headwater.edge.jetstream.replication.operations import KNOWN_VERSION
 from headwater.edge.ports.ports import SystemClock, SystemRandom
 from headwater.hub.addresses import ANY, reachable
 from headwater.hub.api.admin import SystemAdmin
@@ -26,6 +27,7 @@ from headwater.hub.meta.founding import HELLO_SECONDS, Founding, Hello
 from headwater.hub.meta.meta_group import MetaGroup, NoLeader
 from headwater.hub.meta.state import Conflict, MetaState
 from headwater.hub.node.cluster_view import ClusterView
+from headwater.hub.node.completing import Completing
 from headwater.hub.node.elections import ElectionAdvisories
 from headwater.hub.node.healing import Healing
 from headwater.hub.node.spreading import Spreading
@@ -62,6 +64,7 @@ class ClusterService:
         self.cluster: Cluster | None = None
         self.driver: Driver | None = None
         self.spreading: Spreading | None = None
+        self.completing: Completing | None = None
         self.healing: Healing | None = None
         self.elections: ElectionAdvisories | None = None
         self.usage_watch: UsageWatch | None = None
@@ -130,6 +133,7 @@ class ClusterService:
         groups.barrier = self._when_arrived
         self._routes = ClusterRoutes(self.cluster)
         self.spreading = Spreading(self.cluster)
+        self.completing = Completing(self.cluster, self._routes.streams)
         self.healing = healing = Healing(groups, self._transport, elections.remade)
         jetstream.store().damage.at_once.append(healing.on_damage)
         Answers(self.cluster)
@@ -229,6 +233,8 @@ class ClusterService:
             self._spread()
             if self.healing is not None:
                 self.healing.tick(cluster.jetstream.kernel.loop.time())
+        if self.completing is not None:
+            self.completing.tick()
         if self.usage_watch is not None:
             self.usage_watch.tick()
         applier = cluster.applier
@@ -264,6 +270,7 @@ class ClusterService:
             monitor=self._monitor(),
             emptied=self.cluster.applier.emptied if self.cluster is not None else False,
             leaving=self.leaving,
+            entries=KNOWN_VERSION,
         )
 
     def _leads(self) -> int:

@@ -69,6 +69,8 @@ class Core(ABC):
         """The tick at which a leader was heard last, in whatever term."""
         self.now_ns = 0
         """The driver's monotonic clock, as it was told last."""
+        self.moment_ns: int | None = None
+        """What that clock says while a packet is taken; None when nobody has looked at it."""
         self.elapsed = 0
         """Ticks since a leader's word, or, in a leader, since it last checked its quorum."""
         self.timeout = 0
@@ -91,6 +93,8 @@ class Core(ABC):
         """Votes or acks may be forgotten: no vote, no candidacy, no counted ack."""
         self.append_due = False
         """There is news for the members, to be sent with the next `Ready`."""
+        self.commit_due = False
+        """Some members may not know of the newest commit, and it waits for entries to go with."""
         self.verified = 0
         """Up to here the log is known to be that of the leader of this term."""
         self._begin_outputs(restored)

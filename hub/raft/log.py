@@ -5,16 +5,31 @@
 
 `durable` may lie on either side of `committed`: a follower hears of a commit before its own disk
 is done. Only what is both is handed to the state machine. Entries stay in memory until a snapshot
-covers them; the driver makes one when `bytes` grows.
+covers them; the driver makes one when `bytes` grows. Those that a member needs and a snapshot
+covers can be read through `older`, if the driver keeps them somewhere.
 """
 
 from bisect import bisect_right
-from itertools import accumulate
+from typing import Protocol
 
 from headwater.hub.raft.model.config import Config, decode_config
-from headwater.hub.raft.model.entry import ENTRY_OVERHEAD_BYTES, Entry, EntryKind, bytes_of, kind_of
+from headwater.hub.raft.model.entry import Entry, EntryKind, bytes_of, fitting, kind_of
 from headwater.hub.raft.model.errors import invariant
 from headwater.hub.raft.model.snapshot import Snapshot
+
+
+class OldEntries(Protocol):
+    """Entries that are applied and not in memory: those behind `before`, up to the log's base."""
+
+    before: int
+    """Index before the first."""
+
+    def term(self, index: int) -> int | None:
+        """The term of an index, of `before`, too; None when it is not here."""
+
+    def slice(self, first: int, last: int, bytes_max: int) -> list[Entry]:
+        """As `RaftLog.slice`; fewer when others are stored elsewhere, and none when they cannot be
+        had. Then nothing is here any more."""
 
 
 class RaftLog:
@@ -34,6 +49,8 @@ class RaftLog:
         self.handed = self.last
         """Up to here entries were given to the driver to write."""
         self.bytes = bytes_of(entries)  # of the entries, for `Options`
+        self.older: OldEntries | None = None
+        """What the driver has of entries up to `base_index`; members are served from it."""
         self.configs: list[tuple[int, Config]] = [
             (self.base_index, snapshot.config)
         ]  # (index, configuration) of those in the log
@@ -63,7 +80,9 @@ class RaftLog:
         """The term of an index; None when it is not here (any more)."""
         if self.base_index < index <= self.last:
             return self.entries[index - self.base_index - 1].term
-        return self.base_term if index == self.base_index else None
+        if index == self.base_index:
+            return self.base_term
+        return self.older.term(index) if self.older is not None else None
 
     def matches(self, index: int, term: int) -> bool:
         """Whether the entry at `index` is of `term`."""
@@ -76,7 +95,8 @@ class RaftLog:
     def agree_before(self, index: int, term: int) -> int:
         """The greatest index <= `index` whose term is <= `term`: the logs may agree there."""
         index = min(index, self.last)
-        while index > self.base_index:
+        oldest = self.base_index if self.older is None else min(self.older.before, self.base_index)
+        while index > oldest:
             here = self.term(index)
             if here is not None and here <= term:
                 break
@@ -129,13 +149,14 @@ class RaftLog:
             self.configs.pop()
 
     def slice(self, first: int, last: int, bytes_max: int) -> list[Entry]:
-        """Entries from `first` to `last`, at least one, not more than `bytes_max` otherwise."""
+        """Entries from `first` to `last`, at least one, not more than `bytes_max` otherwise. Those
+        that are not in memory may be fewer, and none when they cannot be had."""
+        if first <= self.base_index:
+            if self.older is None:
+                return []
+            return self.older.slice(first, min(last, self.base_index), bytes_max)
         found = self.entries[first - self.base_index - 1 : last - self.base_index]
-        if len(found) > 1 and self.bytes > bytes_max:
-            sizes = list(accumulate(len(entry[3]) + ENTRY_OVERHEAD_BYTES for entry in found))
-            if sizes[-1] > bytes_max:
-                del found[max(1, bisect_right(sizes, bytes_max)) :]
-        return found
+        return fitting(found, bytes_max) if self.bytes > bytes_max else found
 
     def to_write(self) -> list[Entry]:
         """What the driver has not been given yet. A first index at or below an earlier one means

@@ -79,7 +79,7 @@ def committed(r: Core) -> None:
         return
     recovery.config_changed(r)
     if r.is_leader and r.node not in config.voters:
-        replication.broadcast(r)
+        replication.tell_commit(r)
         r.become_follower(r.term, 0)
     if r.incarnation <= config.removed.get(r.node, -1) and config.incarnation(r.node) is None:
         r.removed = True

@@ -161,8 +161,9 @@ class MultiRaft:
                 raft.wake()
                 self.touch(raft)
 
-    def receive(self, packet: Packet) -> None:
-        """A packet of another node."""
+    def receive(self, packet: Packet, now_ns: int | None = None) -> None:
+        """A packet of another node. `now_ns` is this moment by the monotonic clock, read when the
+        packet was at hand: without it a leader answers no read of a follower by its lease."""
         known = self._boots.get(packet.sender, 0)
         if packet.known_boot > max(self.boot, self.stale_boot):
             self.stale_boot = packet.known_boot + self.chance(BOOT_STEP)
@@ -179,11 +180,21 @@ class MultiRaft:
             raft = self.groups.get(m.group)
             if raft is None:
                 continue
+            raft.moment_ns = now_ns
             try:
                 raft.step(m)
             except Exception as error:
                 self.on_fault(raft, error)
-            self.touch(raft)
+            raft.moment_ns = None
+            self._heard_something(raft)
+
+    def _heard_something(self, raft: Raft) -> None:
+        """A group counts ticks again; it is looked at when there is something to do. (Most of what
+        a leader hears is the ack of an entry that is committed already.)"""
+        if raft.group in self.groups:
+            self.awake[raft.group] = raft
+            if raft.has_ready():
+                self._touched[raft.group] = raft
 
     def touched(self) -> list[Raft]:
         """Groups that something happened to since they were last looked at."""
@@ -243,7 +254,7 @@ class MultiRaft:
                     messages += raft.synced(ready.number)
                 except Exception as error:
                     self.on_fault(raft, error)
-                self.touch(raft)
+                self._heard_something(raft)
         return self._pack(messages)
 
     def _pack(self, messages: list[Message]) -> list[Packet]:

@@ -78,6 +78,8 @@ class Raft(Core):
                 self.become_follower(self.term, 0)
                 return
         transfer.tick(self)
+        if self.commit_due:
+            replication.tell_commit(self)
         if self.reading.since_heartbeat >= self.options.heartbeat_ticks:
             heartbeat.send(self)
         membership.tick(self)
@@ -118,6 +120,11 @@ class Raft(Core):
         self.now_ns = max(self.now_ns, now_ns)
         hibernation.wake(self)
         reads.ask(self, context, now_ns)
+
+    def tell_commit(self) -> None:
+        """Nothing was proposed that a commit could go with (`Options.defer_commits`): tell it."""
+        if self.commit_due:
+            replication.tell_commit(self)
 
     def compact(self, snapshot: Snapshot) -> None:
         """The driver has the applied state of `snapshot` in durable form: drop what it covers."""
@@ -255,6 +262,7 @@ class Raft(Core):
         if self.is_leader:
             reads.abandon(self)
         self.verified = 0
+        self.commit_due = False
         self.role = Role.FOLLOWER
         self.leader = leader
         self.votes.clear()

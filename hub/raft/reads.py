@@ -86,6 +86,14 @@ def lease_left(r: Core, now_ns: int) -> int:
     return confirmed.now_ns + length - now_ns
 
 
+def index_now(r: Core, now_ns: int) -> int:
+    """Up to where the group has committed, when this node leads for sure at this moment; 0 when it
+    does not know."""
+    if not r.is_leader or r.log.term(r.log.committed) != r.term or not lease_holds(r, now_ns):
+        return 0
+    return r.log.committed
+
+
 def ask(r: Core, context: int, now_ns: int) -> None:
     """A read of this node. Raises `ReadsFull`."""
     reading = r.reading
@@ -144,10 +152,18 @@ def abandon(r: Core) -> None:
 def on_read(r: Core, m: Message) -> None:
     """A follower asks."""
     if r.is_leader and len(r.reading.pending) + len(r.reading.early) < r.options.reads_max:
-        lead_read(r, m.context, m, None)
+        lead_read(r, m.context, m, r.moment_ns)
+
+
+def hear_commit(r: Core, term: int, index: int) -> None:
+    """The leader of `term` has committed up to `index`. That counts as far as this log is known to
+    be that leader's, as with a heartbeat."""
+    if term == r.term and not r.is_leader:
+        r.commit_to(min(index, r.verified))
 
 
 def on_read_reply(r: Core, m: Message) -> None:
-    """The leader's answer."""
+    """The leader's answer. It tells a commit, too, which counts as a heartbeat's does."""
+    hear_commit(r, m.term, m.index)
     if r.reading.asked.pop(m.context, None) is not None:
         r.read_done(m.context, m.index)

@@ -37,20 +37,28 @@ def has_quorum(r: Core) -> bool:
 
 
 def broadcast(r: Core) -> None:
-    """Send everybody what is new; a commit that moved is news too."""
+    """Send everybody what is new."""
     for node, progress in r.progress.items():
         send_append(r, node, progress)
 
 
+def tell_commit(r: Core) -> None:
+    """Tell everybody of a commit that was not told yet; `Options.defer_commits` lets it wait for
+    the next entries."""
+    r.commit_due = False
+    if r.is_leader:
+        broadcast(r)
+
+
 def send_append(r: Core, node: int, progress: MemberProgress, empty: bool = False) -> None:
     """Serve one member as far as its window allows. `empty`: say something in any case, to find
-    out whether messages were lost."""
+    out whether messages were lost. A commit that moved is news, too, unless it may wait."""
     options = r.options
     if progress.state is State.SNAPSHOT:
         return
     while not progress.full(options.inflight_max, options.inflight_bytes_max):
         nothing = progress.next > r.log.last
-        if nothing and not empty and progress.commit_sent >= r.log.committed:
+        if nothing and not empty and (r.commit_due or progress.commit_sent >= r.log.committed):
             return
         before = progress.next - 1
         term = r.log.term(before)
@@ -60,6 +68,9 @@ def send_append(r: Core, node: int, progress: MemberProgress, empty: bool = Fals
         entries = (
             [] if nothing else r.log.slice(progress.next, r.log.last, options.append_bytes_max)
         )
+        if not entries and not nothing:
+            send_snapshot(r, node, progress)
+            return
         empty = False
         progress.commit_sent = r.log.committed
         if entries:
@@ -127,6 +138,7 @@ def maybe_commit(r: Core) -> bool:
         return False
     r.commit_to(index)
     if r.is_leader:
+        r.commit_due = r.options.defer_commits
         broadcast(r)
     return True
 

@@ -61,9 +61,9 @@ SWEEP_S = 0.5
 PATIENCE_NS = 2_000_000_000
 """Time without progress after which producers no longer wait for a slow route."""
 
-FRAMES_VERSION = 3
+FRAMES_VERSION = 4
 """Of what nodes say to each other, in INFO; see `cluster.transport`. From 2 on there are fences,
-from 3 on packets of groups with rows and pace."""
+from 3 on packets of groups with rows and pace, from 4 on questions of replicas."""
 
 HANDSHAKE_S = 2.0
 """Time that a peer has to introduce itself when `authorization.timeout` says nothing."""
@@ -247,6 +247,7 @@ class Routes:
                 del self.peers[peer.server_id]
                 self._tell_clients()
             self._choose_speaker(peer)
+        session.resolve()
 
     def _choose_speaker(self, peer: PeerRoutes) -> None:
         """Have nodes speak on a route that is there, and on the same one while it is."""
@@ -350,6 +351,22 @@ class Routes:
             return []
         shared = [""] if peer.free() >= 0 else []
         return shared + [name for name in sorted(self.pinned) if name not in peer.pinned]
+
+    def rival(self, conn: RouteConn) -> RouteConn | None:
+        """The route that has the place of a new one, when only the peer knows which one stays.
+
+        Without pools nats-server stays with what it registered first, whoever has dialled it. It
+        answers over that one, and ends the other.
+        """
+        session: RouteSession = conn.session
+        peer = self.peers.get(session.peer.server_id)
+        if session.solicited or session.peer.headwater or peer is None or peer.pooled:
+            return None
+        old = peer.at("", 0)
+        if old is None or not old.session.solicited or old.session.accepted:
+            return None
+        self._doubt(old)
+        return old
 
     def register(self, conn: RouteConn) -> bool:
         """Begin to use a route; False when it is superfluous, or was refused."""

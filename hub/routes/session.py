@@ -111,6 +111,9 @@ class Registry(Protocol):
     def agree_on_cluster(self, name: str, dynamic: bool) -> bool:
         """Whether the peer's cluster is this node's; a made-up name gives way."""
 
+    def rival(self, conn: Any) -> Any:
+        """The route that has the place of a new one, when only the peer knows which one stays."""
+
     def register(self, conn: Any) -> bool:
         """Begin to use a route; False when it is superfluous, or was refused."""
 
@@ -160,6 +163,9 @@ class RouteSession:
         """Whether the peer has answered over the route: it uses it too."""
         self.on_proven: Callable[[], None] | None = None
         """Called when the peer has answered over a route that is in use: it has accepted it."""
+        self.on_resolved: Callable[[], None] | None = None
+        """Called when the peer has answered over the route, or it has ended: another route, to the
+        same place, waits for that."""
         self._negotiated = False
         self._introduced = False
         self._connected = False
@@ -280,9 +286,30 @@ class RouteSession:
             self.pool_index = info.route_pool_idx
         elif not self._introduced:
             conn.queue(self._connect_line())
+        self._register(conn)
+
+    def _register(self, conn: Any) -> None:
+        rival = self.registry.rival(conn)
+        if rival is not None:
+            # What of the two the peer stays with, it says on the other one.
+            conn.halt()
+            rival.session.on_resolved = lambda: self._resolved(conn)
+            return
         self.registered = self.registry.register(conn)
         if not self.registered and not conn.closed:
             conn.close("Duplicate Route")
+
+    def _resolved(self, conn: Any) -> None:
+        """The peer uses the route that stood in the way, or has ended it."""
+        if not conn.closed:
+            self._register(conn)
+            conn.proceed()
+
+    def resolve(self) -> None:
+        """The peer has answered over this route, or it has ended."""
+        resolved, self.on_resolved = self.on_resolved, None
+        if resolved is not None:
+            resolved()
 
     def _connect_line(self) -> bytes:
         own = self.registry.own_info(self, "")
@@ -310,6 +337,7 @@ class RouteSession:
         """A round trip has been measured."""
         self.compression = retuned(conn, self.registry.compression, self.compression)
         self.accepted = self.registered
+        self.resolve()
         proven, self.on_proven = self.on_proven, None
         if proven is not None:
             proven()

@@ -36,6 +36,7 @@ from headwater.hub.stored.hard_state_file import NAME as HARD_NAME
 from headwater.hub.stored.hard_state_file import HardStateFile
 from headwater.hub.stored.mark import Mark
 from headwater.hub.stored.replica import Machine, Replica
+from headwater.hub.stored.spill import Spill, Spills
 from headwater.hub.stored.start import BOOT_GROUP, CLEAN, FoundGroup, StartReport, read_groups
 from headwater.hub.stored.transfers import Transfers
 
@@ -44,6 +45,8 @@ HOLD_BYTES = 16 << 20
 """Of entries that wait for a snapshot on its way to a member."""
 NODE_BYTES = 128 << 20
 """Of entries in memory, of all groups of a node: beyond it each group has its share."""
+SPILL_BYTES = 1 << 30
+"""Of entries in files, of all groups of a node, for members that are behind."""
 RETRY_SECONDS = 0.5
 """After a refusal of the hard-state file."""
 
@@ -131,6 +134,12 @@ class GroupStore:
         """Bytes of each group's entries in memory when it was looked at last."""
         self._size = 0
         """Of all of them."""
+        self.spills = Spills(
+            self.files.directory / "old", node.background, node.log.table, node.kernel.loop.time
+        )
+        self._spilled: dict[int, Spill] = {}
+        self._gave_up: dict[int, int] = {}
+        """The term in which a group's entries were too many for files."""
         found = read_groups(node, group_of, self.hard_states.found, self.start)
         for group, each in found.items():
             self._enter(group, each)
@@ -214,6 +223,7 @@ class GroupStore:
         """A group runs: `raft` tells from now on what the log must hold of it. Its replica is
         returned; a group of which nothing is here gets an empty one."""
         group = raft.group
+        self.let_go(group)
         self._rafts[group] = raft
         self._commits[group] = raft.hard_state().commit
         self.log.table.encode_with(OWNER, b"%d" % group, lambda: self._whole(raft))
@@ -457,34 +467,117 @@ class GroupStore:
             return
         if self.transfers.held(raft) is not None and raft.log.bytes < HOLD_BYTES:
             return
+        self.let_go(raft.group)
         raft.compact(replica.snapshot())
 
     def trim(self, raft: Raft, keep: int, most: int) -> None:
         """Let go of the oldest entries that are applied and marked here, until about `keep` bytes
-        are left. What a member has not got stays, up to `most` bytes. A node that has too many
-        entries in memory, in all groups, lets go of more."""
-        rows, replica = raft.log, self.replicas[raft.group]
+        are left. What a member has not got goes to files; where that cannot be it stays, up to
+        `most` bytes. A node that has too many entries in memory, in all groups, lets go of more."""
+        rows = raft.log
         if self._measure(raft) > NODE_BYTES:
             share = NODE_BYTES // len(self._sizes)
-            keep, most = min(keep, share // 2), min(most, share)
+            keep, most = min(keep, share // 4), min(most, share)
+        spill = self._look_at_spill(raft)
         if rows.bytes <= 2 * keep or self._is_installing(raft):
             return
-        last = min(rows.applied, replica.marked)
-        held = self.transfers.held(raft)
-        if rows.bytes < most:
-            fed = [one.match for one in raft.progress.values() if one.state is not State.SNAPSHOT]
-            last = min([last, *fed, *([] if held is None else [held])])
-        left = rows.bytes
-        index = rows.base_index
+        index = self._oldest_to_keep(raft, keep)
+        if index == rows.base_index:
+            return  # nothing of it is applied yet
+        needed = self._needed(raft, rows.base_index if spill is None else spill.before)
+        if needed < index and rows.bytes < most:
+            if self._spill(raft, index, most):
+                return
+            index = max(min(index, self._needed(raft, rows.base_index)), rows.base_index)
+        if index > rows.base_index:
+            self.let_go(raft.group)
+            self._compact_to(raft, index)
+
+    def _oldest_to_keep(self, raft: Raft, keep: int) -> int:
+        """The index up to which entries can go, so that about `keep` bytes stay."""
+        rows = raft.log
+        last = min(rows.applied, self.replicas[raft.group].marked)
+        left, index = rows.bytes, rows.base_index
         for entry in rows.entries:
             if index >= last or left <= keep:
                 break
             left -= len(entry.data) + ENTRY_OVERHEAD_BYTES
             index = entry.index
-        if index > rows.base_index:
-            term = rows.term(index) or 0
-            raft.compact(Snapshot(index, term, rows.config_at(index)))
-            self._measure(raft)
+        return index
+
+    def _compact_to(self, raft: Raft, index: int) -> None:
+        rows = raft.log
+        raft.compact(Snapshot(index, rows.term(index) or 0, rows.config_at(index)))
+        self._measure(raft)
+
+    # -- entries that members need and memory lets go of --------------------------
+
+    def _needed(self, raft: Raft, before: int) -> int:
+        """The index behind which entries are still to be sent to a member that is served with
+        entries, when those behind `before` can be had. Of a member that has not been heard since
+        this node leads nobody knows what it needs: all, until that was too much once."""
+        patient = self._gave_up.get(raft.group) != raft.term
+        held = self.transfers.held(raft)
+        found = [] if held is None else [held]
+        for one in raft.progress.values():
+            if one.state is not State.SNAPSHOT and (one.match >= before or not one.match):
+                found += [max(one.match, before)] if one.match or patient else []
+        return min(found, default=raft.log.last)
+
+    def _look_at_spill(self, raft: Raft) -> Spill | None:
+        """A group's entries in files, without what nobody needs any more."""
+        spill = self._spilled.get(raft.group)
+        if spill is None:
+            return None
+        needed = self._needed(raft, spill.before)
+        if raft.log.older is not spill or spill.closed or self.log.failure is not None:
+            self.let_go(raft.group)
+            return None
+        if needed >= raft.log.base_index and not spill.busy:
+            self.let_go(raft.group)
+            return None
+        spill.forget(needed)
+        return spill
+
+    def _spill(self, raft: Raft, index: int, most: int) -> bool:
+        """Write a group's entries up to an index to files, and let go of them then. False when
+        they have to stay in memory."""
+        group, rows = raft.group, raft.log
+        spill = self._spilled.get(group)
+        if spill is not None and spill.busy:
+            return True
+        store = self.replicas[group].store
+        half = store.bytes // 2 if store is not None else 0
+        share = SPILL_BYTES // max(len(self._spilled), 1)
+        if spill is not None and spill.size >= max(most, min(half, share)):
+            self._gave_up[group] = raft.term
+            self.let_go(group)
+            return False
+        if self.log.failure is not None or not self.spills.room():
+            return False
+        if spill is None:
+            spill = Spill(self.spills, group, rows.base_index, rows.base_term)
+            self._spilled[group] = rows.older = spill
+        base = rows.base_index
+
+        def done() -> None:
+            fits = rows.older is spill and rows.base_index == base and not spill.closed
+            if self._rafts.get(group) is raft and raft.log is rows and fits:
+                self._compact_to(raft, spill.last)
+
+        spill.add(rows.entries[: index - base], done)
+        return True
+
+    def let_go(self, group: int) -> None:
+        """Keep no entries of a group in files: nobody needs them, or whoever does gets the
+        state."""
+        spill = self._spilled.pop(group, None)
+        if spill is None:
+            return
+        spill.close()
+        raft = self._rafts.get(group)
+        if raft is not None and raft.log.older is spill:
+            raft.log.older = None
 
     def _measure(self, raft: Raft) -> int:
         """Count how much a group holds in memory; returns what all groups do."""
@@ -496,8 +589,10 @@ class GroupStore:
     def erase(self, group: int) -> None:
         """Forget a group for good: it was removed by an order that is committed. Raises
         StoreError, OSError."""
+        self.let_go(group)
         self._rafts.pop(group, None)
         self._size -= self._sizes.pop(group, 0)
+        self._gave_up.pop(group, None)
         self.transfers.drop(group)
         self.start.groups.pop(group, None)
         replica = self.replicas.pop(group, None)
@@ -539,4 +634,6 @@ class GroupStore:
 
     def close(self) -> None:
         """Close the small files; the node's store is closed by who opened it."""
+        for group in list(self._spilled):
+            self.let_go(group)
         self.files.close()

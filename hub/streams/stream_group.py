@@ -9,7 +9,8 @@ from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.hub.cluster.leadership import Leadership
-from headwater.hub.raft import election, membership, recovery, transfer
+from headwater.hub.raft import election, membership, reads, recovery, transfer
+from headwater.hub.raft.model.config import Config
 from headwater.hub.raft.model.errors import ChangeRefused, NotLeader, ProposalsFull
 from headwater.hub.raft.model.ready import Ready
 from headwater.hub.raft.progress import State
@@ -17,6 +18,7 @@ from headwater.hub.raft.raft import Raft
 from headwater.hub.stored.group_store import GroupStore
 from headwater.hub.stored.replica import Replica
 from headwater.hub.stored.transfers import TransferStatus
+from headwater.hub.streams.replica_reads import Question, ReplicaReads
 from headwater.hub.streams.stream_machine import StreamMachine
 
 KEEP_BYTES = 1 << 20
@@ -92,19 +94,24 @@ class StreamGroup:
         proposals: Proposals,
         touch: Callable[[Raft], None],
         clock: Callable[[], int],
+        question: Question,
     ) -> None:
         self.store = store
         self.machine = machine
         self.wanted = wanted
         self.proposals = proposals
         self.touch = touch
+        self.clock = clock
         self.leadership = Leadership(clock)
+        self.reads = ReplicaReads(machine.reads, clock, touch, question)
         self.raft: Raft | None = None
         self.eager = False
         """This node is to lead first, and nobody has ever led: it need not wait for silence."""
         self._stood = -1
         self._refuses_since = 0
         self._led_in = -1
+        self._fitting: tuple[Config | None, Any] = (None, None)
+        """Members that are those of what is wanted: nothing is to be changed."""
         self.farewell: Farewell | None = None
         self.barrier: Callable[[Callable[[], None]], None] = lambda done: done()
         """Calls back when what other nodes sent here before has arrived."""
@@ -139,12 +146,16 @@ class StreamGroup:
         self.replica.apply(ready.committed)
         self._lead_if_due(raft)
         self.leadership.heard(ready.reads)
+        self.reads.heard(ready.reads)
 
     def changed(self, raft: Raft) -> None:
         """Another leader, or none."""
         if not raft.is_leader:
             self.farewell = None
         self.leadership.look_at(raft, self.replica.applied)
+        if not raft.is_leader:
+            self.machine.reads.sure(0)
+        self.reads.ask_anew()
         if not raft.is_leader and self.machine.lives:
             log.info("stream '%s': this node leads no more", self.wanted.name)
             self.machine.quiet()
@@ -172,12 +183,47 @@ class StreamGroup:
             if raft.is_leader:
                 self._reconcile(raft)
                 self._give_up_if_full(raft, stream)
+        self._look_at_reads(raft)
         self.store.trim(raft, KEEP_BYTES, HOLD_BYTES)
         raft.sleep.restless = self._has_to_try_again(raft)
+
+    def index_answered(self, context: int, index: int, term: int) -> None:
+        """A leader says up to where the group has committed."""
+        if self.raft is not None:
+            self.reads.answered(self.raft, self.replica.applied, context, index, term)
+
+    def tells(self, index: int) -> None:
+        """Another replica may show what is committed up to `index` from now on."""
+        if index > self.replica.applied:
+            self.machine.reads.sure(0)
+
+    def _look_at_reads(self, raft: Raft) -> None:
+        """Answer what waits, and be there to be asked as long as this replica keeps up."""
+        replica, machine = self.replica, self.machine
+        whole = not replica.waiting and not replica.doubtful
+        if machine.lives:
+            # What this node's disk does not have yet is committed when the others have it, and they
+            # may show it.
+            newest = whole and raft.log.committed == replica.applied
+            machine.reads.sure(reads.lease_left(raft, self.clock()) if newest else 0)
+        if self.reads.busy and replica.store is not None:
+            machine.follow(replica.store)
+        self.reads.look_at(raft, replica.applied)
+        if machine.lives or not self.wanted.stream_config.allow_direct:
+            return
+        if not (self.reads.keeps_up and whole):
+            machine.withdraw()
+        if raft.leader and whole and replica.store is not None:
+            if self.reads.keeps_up:
+                machine.serve_reads(replica.store)
+            else:
+                self.reads.probe(raft)
 
     def _has_to_try_again(self, raft: Raft) -> bool:
         """Whether something waits that is looked at with ticks only."""
         if self.replica.waiting or self.leadership.waiting or self.farewell is not None:
+            return True
+        if self.reads.busy:
             return True
         stream = self.stream
         full = stream is not None and stream.store.failure is not None
@@ -271,11 +317,15 @@ class StreamGroup:
     def _reconcile(self, raft: Raft) -> None:
         """Make the members those that the cluster wants, one change at a time."""
         config = raft.log.config
+        if self._fitting[0] is config and self._fitting[1] is self.wanted:
+            return
         wanted = dict(zip(self.wanted.peers, self.wanted.boots, strict=True))
         if not membership.ready_for_change(raft):
             return
         if set(config.members()) == set(wanted):
-            if self.wanted.change is not None and not config.learners:
+            if self.wanted.change is None:
+                self._fitting = (config, self.wanted)
+            elif not config.learners:
                 self.on_change_done()
             return
         missing = [node for node in wanted if config.incarnation(node) is None]
@@ -412,3 +462,4 @@ class StreamGroup:
             self.machine.quiet()
             self.on_quiet()
         self.machine.forget()
+        self.reads.give_up()

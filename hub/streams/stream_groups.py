@@ -16,6 +16,7 @@ from headwater.edge.ports.ports import Clock
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.index.memory import MemoryStore
 from headwater.edge.storage.segments.file_store import FileStore
+from headwater.hub.cluster.read_questions import ReadQuestions
 from headwater.hub.raft.model.config import Config
 from headwater.hub.raft.model.errors import NotLeader
 from headwater.hub.raft.model.ready import Restored, bootstrap
@@ -45,6 +46,7 @@ class Driver(Protocol):
 
     number: int
     store: GroupStore
+    questions: ReadQuestions
     clock: Clock
     before_round: list[Callable[[], None]]
 
@@ -85,6 +87,8 @@ class StreamGroups:
         self.barrier: Callable[[Callable[[], None]], None] = lambda done: done()
         """See `StreamGroup`."""
         self.proposals = Proposals(lambda: self.driver.soon())
+        self._asking: list[StreamGroup] = []
+        """Replicas that are asked for something: in the next round they ask who leads."""
         self._machines: dict[int, StreamMachine] = {}
 
     # -- for the store of groups ----------------------------------------------
@@ -109,6 +113,19 @@ class StreamGroups:
         driver.before_round.append(self.proposals.offer)
         self.jetstream.kernel.add_turn_hook(self.proposals, TurnStage.PROPOSALS)
 
+    def _ask_soon(self, group: StreamGroup) -> None:
+        self._asking.append(group)
+        if len(self._asking) == 1:
+            self.jetstream.kernel.loop.call_soon(self._ask_leaders)
+
+    def _ask_leaders(self) -> None:
+        """Ask for all that was read from the sockets that were readable at once."""
+        asking, self._asking = self._asking, []
+        for group in asking:
+            group.reads.ask(group.raft)
+        self.driver.questions.send()
+        self.jetstream.kernel.turn()
+
     # -- what the cluster wants -------------------------------------------------
 
     def start(self, assignment: Any) -> None:
@@ -128,7 +145,9 @@ class StreamGroups:
             self.proposals,
             self.driver.touch,
             self.driver.clock.monotonic_ns,
+            self.driver.questions.add,
         )
+        group.machine.reads.ask = lambda: self._ask_soon(group)
         group.on_leader = lambda stream: self.on_leader(group.wanted)
         group.on_quorum_lost = lambda: self.on_quorum_lost(group.wanted)
         group.on_change_done = lambda: self.on_change_done(group.wanted)
@@ -210,6 +229,8 @@ class StreamGroups:
             return
         group.raft = self.driver.add(number, restored, group)
         group.eager = founded and group.wanted.peers[0] == self.driver.number
+        self.driver.questions.listeners[number] = group.index_answered
+        self.driver.questions.tellers[number] = group.tells
         self.driver.touch(group.raft)
 
     def concerns(self, assignment: Any) -> bool:

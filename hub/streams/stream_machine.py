@@ -15,6 +15,7 @@ from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.publish import replay
+from headwater.edge.jetstream.replication.read_gate import ReadGate
 from headwater.edge.jetstream.replication.replicator import Proposals, Replicator
 from headwater.edge.jetstream.stream.carried_ids import keep_ids, pack_ids
 from headwater.edge.jetstream.stream.stream import Stream
@@ -32,6 +33,8 @@ class StreamMachine:
     def __init__(self, jetstream: NodeJetStream) -> None:
         self.jetstream = jetstream
         self.stream: Stream | None = None
+        self.reads = ReadGate(jetstream.kernel)
+        """What is asked of this replica, and waits until it may be answered."""
         self._ids = b""
         self._ids_came = 0.0
         self.stuck = ""
@@ -93,6 +96,8 @@ class StreamMachine:
             self.stream = stream_lifecycle.follow(self.account(store), meta, store)
         except msgspec.DecodeError as error:
             raise StoreError(f"a replica's description cannot be read: {error}") from error
+        self.stream.reads = self.reads
+        self.reads.stream = self.stream
         self.jetstream.set_durability(self.stream)
         self.jetstream.set_compression(self.stream)
         self._keep_ids(self.stream)
@@ -127,11 +132,26 @@ class StreamMachine:
         storage.update_meta(store, meta)
         return store
 
+    def serve_reads(self, store: FileStore) -> None:
+        """Answer direct gets, though another node leads."""
+        if self.stream is not None and self.stream.store is store and self.stream.sinks:
+            return
+        try:
+            stream = self.follow(store)
+            stream_lifecycle.serve_reads(self.account(store), stream)
+        except StoreError as error:
+            log.debug("direct gets are for other replicas: %s", error)
+
+    def withdraw(self) -> None:
+        """Leave direct gets to other replicas; what waits is still answered."""
+        if self.stream is not None and self.stream.sinks and not self.lives:
+            self.stream.listen([])
+
     def forget(self) -> None:
         """Let go of a stream that does not live."""
         if self.stream is not None:
             self.stream.stop(True)
-            self.stream = None
+            self.stream = self.reads.stream = None
 
     def _configure(self, meta: bytes) -> None:
         stream = self.stream
@@ -171,6 +191,6 @@ class StreamMachine:
         stream.replicator.close()
         stream_lifecycle.detach(self.account(store), stream)
         stream.replicator = None  # type: ignore[assignment]  # None without a group's leadership
-        self.stream = None
+        self.stream = self.reads.stream = None
         if not store.closed:
             self.follow(store).inherit_ids(stream)

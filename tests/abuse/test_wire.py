@@ -211,9 +211,10 @@ without a traceback, and nobody is another one by it"""
 
 
 def test_a11_a_field_chooses_no_account(node: Attacked) -> None:
-    """`account` and `new_account` in CONNECT | ignored: the login says who it is"""
-    with node.login("b", account="SYS", new_account=True) as raw:
-        assert raw.request("$SYS.REQ.USER.INFO")["data"]["account"] == "B"
+    """`account` and `new_account` in CONNECT | refused: the login says who it is"""
+    for fields in (b'"account":"SYS"', b'"new_account":true'):
+        said = node.ends(b'CONNECT {"user":"b","pass":"pb",' + fields + b"}\r\nPING\r\n")
+        assert b"Authorization Violation" in said and b"PONG" not in said
 
 
 OTHERS = [

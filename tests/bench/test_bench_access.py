@@ -13,7 +13,11 @@ def test_both_rows_beside_the_real_server() -> None:
     run = ("--scale", "0.02", "--rounds", "1")
     done = subprocess.run(
         [sys.executable, "-m", "bench.access", *run],
-        cwd=ROOT, capture_output=True, text=True, timeout=90, check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

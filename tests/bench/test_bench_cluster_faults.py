@@ -22,6 +22,7 @@ async def test_headwater_keeps_its_promises(tmp_path: Path, fault: str) -> None:
     assert outcome.acked > 0
     assert outcome.broken == 0, outcome
     assert outcome.gap > 0
+    assert outcome.gets > 0, "none of them is old"
 
 
 async def test_a_leader_that_was_stopped_hands_out_nothing_that_is_done(tmp_path: Path) -> None:
@@ -38,5 +39,5 @@ async def test_the_same_script_drives_the_real_server(tmp_path: Path) -> None:
 def test_a_row_for_each_outcome() -> None:
     assert set(NETWORK) < set(FAULTS)
     lines = table([Outcome("kills", "one", 2, 1234, lost=1, gap=0.25)]).splitlines()
-    assert lines[2] == "| kills | one | 2 | 1,234 | 1 | 0 | 0 | 0 | 0.2 |"
-    assert Outcome("kills", "one", lost=1, repeated=1, again=1, differ=1).broken == 4
+    assert lines[2] == "| kills | one | 2 | 1,234 | 1 | 0 | 0 | 0 | 0.2 | 0 | 0 | 0.0 |"
+    assert Outcome("kills", "one", lost=1, repeated=1, again=1, differ=1, old=1).broken == 5

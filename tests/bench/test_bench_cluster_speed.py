@@ -23,6 +23,7 @@ async def test_a_row_gives_its_figures(tmp_path: Path, row: str) -> None:
 
 async def test_a_follower_is_made_again_and_nodes_leave(tmp_path: Path) -> None:
     assert (await measure("remade", "headwater", tiny(tmp_path)))["remade"] > 0
+    assert (await measure("behind", "headwater", tiny(tmp_path)))["behind"] > 0
     assert (await measure("gap-rolling", "headwater", tiny(tmp_path)))["gap-rolling"] > 0
 
 

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from bench import report as reports
+from bench.all_patterns import PATTERNS
 from bench.compare import Outcome, Report, Side
 from bench.machine import look
-from bench.patterns import PATTERNS, Figure, Pattern, percentiles
+from bench.patterns import Figure, Pattern, percentiles
 from bench.servers import Recipe
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.patterns import PATTERNS
+from bench.all_patterns import PATTERNS
 from bench.servers import Recipe, Server, ServerFailed, anchor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ def bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
     )
 
 
@@ -54,3 +54,17 @@ def test_a_server_that_ends_is_reported():
     with pytest.raises(ServerFailed, match="ended with 3") as caught:
         Server(recipe).__enter__()
     assert "no such thing" in str(caught.value)
+
+
+def test_the_same_bytes_without_a_server():
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.bare", "--scale", "0.002", "--rounds", "1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    shares = [float(line.rpartition(" ")[2]) for line in done.stdout.splitlines()[:3]]
+    assert all(share > 0 for share in shares)
+    assert "there and back" in done.stdout

@@ -13,9 +13,15 @@ from bench.servers import Server, anchor, headwater
 
 HERE = Path(__file__).parent
 TOUR_S = 60.0
+DENO = "javascript/node_modules/.bin/deno"
 TOURS = {
     "javascript": (["node", "javascript/tour.mjs"], "javascript/node_modules"),
+    "deno": (
+        [DENO, "run", "--quiet", "--no-lock", "--allow-all", "javascript/tour.mjs"],
+        DENO,
+    ),
     "go": (["go/tour"], "go/tour"),
+    "c": (["c/tour"], "c/tour"),
     "rust": (["rust/target/debug/tour"], "rust/target/debug/tour"),
     "java": (["java", "-cp", "java/classes:java/lib/*", "Tour"], "java/classes/Tour.class"),
 }

@@ -69,6 +69,13 @@ class RealServer:
             self.process.wait()
             self.process = None
 
+    def end(self) -> None:
+        """End it as an operator does, which gives back what it reserved."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+            self.process = None
+
     def text(self) -> str:
         """What it logged."""
         return self.log.read_text(errors="replace")

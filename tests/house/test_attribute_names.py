@@ -11,7 +11,12 @@ ELSEWHERE = {
     "DER", "PEM", "PKCS8", "SubjectPublicKeyInfo",  # cryptography, whose parts load one another
     "SSL_CTX_ctrl", "SSL_ctrl", "from_address", "prctl", "syncfs",  # ctypes, and C behind it
     "appName", "master",  # pyspark's builder of sessions
-    "foreachBatch",  # pyspark's writer of streams
+    "PythonUtils", "Tuple2", "apache", "classTag", "emptyRDD", "executorList",  # Spark in Java
+    "_jsc", "hostPort", "makeRDD", "org", "pythonExec", "scala", "statusStore",  # and more of it
+    "toJavaRDD", "toSeq",  # and the rest
+    "lastStageAttempt", "inputRecords",  # and what it counts
+    "is_deltatable", "transaction_version",  # deltalake
+    "foreachBatch", "trigger",  # pyspark's writer of streams
     "bytes_recv", "bytes_sent",  # psutil
     "error_status_hint",  # h11, of its errors
     "new_trial",  # argparse, of an option

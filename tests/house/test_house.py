@@ -38,7 +38,10 @@ ROOMS = {
     "edge/conf": "problems lexer grammar options quantities enforcement reader shares .",
     "edge/monitor": "errors query pages .",
     "security": ". ocsp resolvers authenticator callout",
-    "spark": "errors credentials java options wire read write source session jobs . autoload",
+    "spark": """
+        errors credentials java options wire read write source session check cluster jobs .
+        autoload
+    """,
     "deploy": "console demo fleet gateway hub keys store .",
     "deploy/fleet": "device bundling pyz flash .",
     "federation": "dialling leaf origins .",
@@ -78,6 +81,7 @@ from the `Kernel`."""
 TESTS_BESIDE = {
     "abuse": "what an outsider tries, across all folders",
     "clients": "official clients of other languages",
+    "differ": "generated input on both servers, of every kind",
     "edge/broker/transcripts": "texts that the test beside them tells again",
     "edge/storage/log/durability": "docs/DURABILITY.md: its rules, its table and the page itself",
     "edge/storage/whole": "faults of every file of a store at once, which no room bears alone",

@@ -15,6 +15,7 @@ ANOTHER = "looks at another process, which tells nobody"
 SLEEPS = {
     "tests/waiting.py": (4, "the helpers that every other test uses"),
     "tests/edge/broker/logins/test_before_login.py": (1, "measures how long others wait"),
+    "tests/differ/player.py": (1, "a step of a history is that time passes: the time is the point"),
     "tests/edge/storage/store_harness.py": (1, "turns a loop while the commit thread works"),
     "tests/federation/lab.py": (1, "a slow link: " + PACES),
     "bench/cluster/faults.py": (10, "how long a fault lasts; " + ANOTHER),
@@ -52,14 +53,17 @@ SLEEPS = {
     "hub/node/service.py": (1, "lets the groups hand over before a stop"),
     "hub/enrolment/service.py": (1, RETRIES),
     "hub/routes/dialer.py": (1, RETRIES),
+    "spark/cluster/executors.py": (1, "Spark tells Python nothing of a new executor"),
     "spark/read/range_reader.py": (1, RETRIES),
     "spark/read/stream_reader.py": (2, RETRIES),
     "spark/write/publisher.py": (1, RETRIES),
+    "tests/spark/cluster/counting_job.py": (1, "a task is under way for a while"),
 }
 """How many calls of `sleep` a module may have, and why; a number only falls. In tests
 `tests.waiting` looks again and again at what no event tells of."""
 
 SILENCES = {
+    "tests/edge/broker/test_slow_receivers.py": (1, "a reader that does not read"),
     "tests/deploy/keys/test_keys.py": (1, "a token ends by the wall clock"),
     "tests/deploy/store/test_cluster_key_rotation.py": (1, "a kill comes at any moment"),
     "tests/deploy/store/test_key_rotation.py": (1, "a kill comes at any moment"),
@@ -70,6 +74,7 @@ SILENCES = {
     "tests/edge/broker/listeners/test_tls_demands.py": (1, "a limit counts in full seconds"),
     "tests/edge/jetstream/consumer/test_consumer_wire.py": (2, "nothing more comes"),
     "tests/federation/leaf/test_bad_links.py": (1, "a slow link is not given up"),
+    "tests/federation/leaf/test_leaf_lanes.py": (1, "a line that is slow"),
     "tests/federation/leaf/test_leaf_interop.py": (3, "nothing more crosses"),
     "tests/hub/cluster/test_replicas.py": (1, "a publisher without a leader tries again"),
     "tests/hub/routes/test_route_pools.py": (1, "a route that answers stays"),

@@ -102,13 +102,17 @@ class Lab:
             return set()
         return {node.name for node in self.cluster(index).candidates() if node.online}
 
-    def cluster(self, index: int) -> Cluster:
-        """What a node knows of the cluster."""
+    def service(self, index: int) -> ClusterService:
+        """A node's part of the cluster."""
         node = self.nodes[index]
         assert node is not None
-        service = next(s for s in node.services if isinstance(s, ClusterService))
-        assert service.cluster is not None
-        return service.cluster
+        return next(s for s in node.services if isinstance(s, ClusterService))
+
+    def cluster(self, index: int) -> Cluster:
+        """What a node knows of the cluster."""
+        cluster = self.service(index).cluster
+        assert cluster is not None
+        return cluster
 
     def clusters(self) -> list[Cluster]:
         """Of every node that runs."""

@@ -79,7 +79,10 @@ class Cluster:
             inflight_max=(2, 64)[shape.below(2)],
             snapshot_part_bytes=(500, 1 << 18)[shape.below(2)],
             promote_lag_max=(5, 1000)[shape.below(2)],
+            defer_commits=SeededRandom(f"{seed}/commits").below(2) == 0,
         )
+        self.spills = SeededRandom(f"{seed}/spills").below(2) == 0
+        """Entries that members still need go to files; in other runs those get the state."""
         self.first = {
             1: Config({1: 1, 2: 1, 3: 1}),
             2: Config(dict.fromkeys(((3, 4, 5), (2, 3, 4, 5), (1, 2, 3, 4, 5))[shape.below(3)], 1)),

@@ -171,7 +171,7 @@ class SimNode(ABC):
 
     def hear(self, packet: Packet) -> None:
         """Let the product hear it, and note who was heard."""
-        self.multi_raft.receive(packet)
+        self.multi_raft.receive(packet, self.clock.monotonic_ns())
         for m in packet.messages:
             raft = self.multi_raft.groups.get(m.group)
             late = raft is None or self.multi_raft._boots.get(m.sender) != m.boot

@@ -36,6 +36,11 @@ KEEP_OF_KEY = 12
 MARKS = ("data/jetstream/clean", "data/jetstream/raft/clean")
 """While both are there, the orderly stop was the last thing that happened."""
 COMPACT_AT = 40
+# Of entries, where those that are needed go to files: few, so that many do.
+KEEP_BYTES = 100
+HOLD_BYTES = 1 << 20
+CHUNK_BYTES = 300
+FILE_BYTES = 1000
 """Applied entries behind the snapshot after which a node lets go of them."""
 RESTART_US = 50_000
 """After which a node is started again that could not go on."""
@@ -205,6 +210,8 @@ class StoreNode(SimNode):
         self.node.open()
         floor = max(self.clock.wall_ns(), self.boot_floor)
         self.store = GroupStore(self.node, int, self.naming, self.machine, floor)
+        spills = self.store.spills
+        spills.chunk_bytes, spills.file_bytes = CHUNK_BYTES, FILE_BYTES
         self.store.on_synced = self.numbers.append
         self.store.on_news = self.news
         self.cluster.checker.require(
@@ -453,5 +460,7 @@ class StoreNode(SimNode):
                 checker.may_read(state.context, state.index)
                 self.reads[state.context] = (*found[:2], state.index)
         self.serve_reads(raft.group, machine)
-        if replica.applied - raft.log.base_index >= COMPACT_AT:
+        if self.cluster.spills:
+            self.store.trim(raft, KEEP_BYTES, HOLD_BYTES)
+        elif replica.applied - raft.log.base_index >= COMPACT_AT:
             self.store.compact(raft)

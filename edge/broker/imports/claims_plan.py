@@ -149,8 +149,7 @@ class _Part:
         """Log what was not said of this account before."""
         for kind, subject, problem in sorted(problems - self._reported):
             log.error(
-                'import of %s "%s" by account %s: %s; it is left out: mend the account\'s '
-                'token',
+                'import of %s "%s" by account %s: %s; it is left out: mend the account\'s token',
                 kind,
                 subject,
                 self.name,

@@ -204,9 +204,7 @@ class Responses(Sink):
         if measured is not None and self.crossing.remote is not None:
             subject = subject + self.crossing.remote.suffix
             measured.follow(self.crossing.remote, subject)
-        self.entries[subject] = Response(
-            account, reply, export, kernel.now_ns, measured
-        )
+        self.entries[subject] = Response(account, reply, export, kernel.now_ns, measured)
         if measured is not None:
             self.crossing.watch_of(account).expect(reply, partial(self.lost, subject))
         if len(self.entries) > RESPONSES_MAX:

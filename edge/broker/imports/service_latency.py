@@ -146,9 +146,7 @@ class Measurement:
         theirs, ours = responder.get("rtt", 0), self._requestor.get("rtt", 0)
         whole = now_ns - self._begun_ns
         system = max(0, self._account.kernel.clock() - now_ns) if theirs else 0
-        self._publish(
-            200, "", responder, max(0, whole - theirs), system, ours + whole + system
-        )
+        self._publish(200, "", responder, max(0, whole - theirs), system, ours + whole + system)
 
     def joined(self, responder: dict[str, Any], service: int) -> bool:
         """Another server says who answered, and how long that took, in ns. False as long as the

@@ -70,7 +70,10 @@ class Listener:
         self._resting = self._loop.call_later(self._rest_s, self.start)
         log.error(
             "Cannot accept connections on %s:%d: %s; trying again in %d ms",
-            self.host, self.port, error, round(self._rest_s * 1000),
+            self.host,
+            self.port,
+            error,
+            round(self._rest_s * 1000),
         )
         self._rest_s = min(REST_MAX_S, self._rest_s * 2)
 

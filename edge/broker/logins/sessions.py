@@ -18,7 +18,7 @@ from headwater.edge.broker.logins.closed_conn import ClosedConn
 from headwater.edge.broker.logins.password_checks import PasswordChecks
 from headwater.edge.broker.logins.registry import TOO_MANY, Outcome, Registry, Session
 from headwater.edge.broker.rights.grants import Rights
-from headwater.edge.broker.slow_receivers import sweep_slow
+from headwater.edge.broker.slow_receivers import sweep_clients
 from headwater.edge.conf.options import Options
 from headwater.edge.facts.info import NodeFacts, info_fields, info_line
 from headwater.edge.kernel.kernel import Kernel
@@ -38,8 +38,10 @@ SWEEP_S = 0.25
 """How often slow receivers are looked at."""
 
 PATIENCE_NS = 1_000_000_000
-"""Time without progress after which producers no longer wait for a slow receiver."""
+"""Time without progress after which slow producers no longer wait for a receiver."""
 
+RESERVED_QUEUE = b"_sys_"
+"""Of the queue group in which servers answer direct reads; no client may join it."""
 
 _OF_OPEN_CONNS = ("auth", "certificate", "fallback", "info", "own", "verdicts")
 """Details of a connection that are of no use once it has ended, some of them secret."""
@@ -236,9 +238,7 @@ class Sessions:
             lambda outcome: self._decided(conn, outcome, answer),
         )
 
-    def _decided(
-        self, conn: ClientConn, outcome: Identity | SecurityError, answer: bool
-    ) -> None:
+    def _decided(self, conn: ClientConn, outcome: Identity | SecurityError, answer: bool) -> None:
         if not isinstance(outcome, SecurityError):
             if self._admit(conn, outcome) and answer:
                 conn.welcome()
@@ -247,7 +247,10 @@ class Sessions:
         self.auth_errors += 1
         log.error(
             "%s:%s - cid:%d - authentication error: %s",
-            detail.get("ip"), detail.get("port"), conn.cid, outcome,
+            detail.get("ip"),
+            detail.get("port"),
+            conn.cid,
+            outcome,
         )
         reason = "Authentication Failure"
         if isinstance(outcome, ProxyRequiredError | ProxyNotTrustedError):
@@ -401,7 +404,7 @@ class Sessions:
         if limit and subject.count(b".") + 1 > limit:
             conn.warn(f"Permissions Violation for Subscription to {text}, too many tokens")
             return False
-        if conn.principal.may_subscribe(subject, queue):
+        if queue != RESERVED_QUEUE and conn.principal.may_subscribe(subject, queue):
             return True
         using = f" using queue {_quoted(queue)}" if queue else ""
         conn.warn(f"Permissions Violation for Subscription to {text}{using}")
@@ -449,7 +452,7 @@ class Sessions:
     def _sweep(self) -> None:
         """Deal with receivers that do not read: first let producers go on, then cut them."""
         deadline_ns = int(self.options.write_deadline * 1e9)
-        sweep_slow(self.conns.values(), self.kernel.monotonic_ns(), PATIENCE_NS, deadline_ns)
+        sweep_clients(self.conns.values(), self.kernel.monotonic_ns(), PATIENCE_NS, deadline_ns)
         self._sweeper = self.kernel.loop.call_later(SWEEP_S, self._sweep)
 
     # --- end ---
@@ -470,5 +473,15 @@ class Sessions:
 
 
 def _quoted(subject: bytes | None) -> str:
-    text = (subject or b"").decode("utf-8", "replace")
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    text = (subject or b"").decode("utf-8", "surrogateescape")
+    return '"' + "".join(map(_shown, text)) + '"'
+
+
+def _shown(character: str) -> str:
+    """A character between quotes, as nats-server writes it; a byte that is none has its number."""
+    code = ord(character)
+    if character in "\"\\":
+        return "\\" + character
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code & 0xFF:02x}"
+    return character if character.isprintable() else f"\\u{code:04x}"

@@ -68,6 +68,4 @@ class Rules:
         for pattern in self.deny:
             if covers(pattern, subject):
                 return False
-        return self.allow is None or any(
-            overlap(pattern, subject) for pattern in self.allow
-        )
+        return self.allow is None or any(overlap(pattern, subject) for pattern in self.allow)

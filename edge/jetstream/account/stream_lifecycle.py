@@ -220,11 +220,32 @@ def sinks(js: StreamOwner, stream: Stream) -> list[Any]:
     config = stream.config
     found: list[Any] = [IngestSink(stream, subject.encode()) for subject in config.subjects]
     found.extend(block_sinks(js, stream))
+    return found + read_sinks(js, stream)
+
+
+def read_sinks(js: StreamOwner, stream: Stream) -> list[Any]:
+    """Direct gets: those of the stream, and those of its origin once a mirror has nearly all that
+    is there. Only the node that leads a mirror knows that."""
+    config = stream.config
+    found: list[Any] = []
     if config.allow_direct:
         found.extend(direct_sinks(js, stream, stream.name))
-    if config.mirror_direct and config.mirror is not None and config.mirror.external is None:
+    near = stream.origin_driver is not None and stream.origin_driver.near
+    mirrored = config.mirror_direct and config.mirror is not None
+    if near and mirrored and config.mirror.external is None:
         found.extend(direct_sinks(js, stream, config.mirror.name))
     return found
+
+
+def serve_mirrored(js: StreamOwner, stream: Stream) -> None:
+    """A mirror has come near to its origin: let it answer in its place."""
+    if not stream.deleted:
+        stream.listen(sinks(js, stream))
+
+
+def serve_reads(js: StreamOwner, stream: Stream) -> None:
+    """Let a replica that `follow` made answer direct gets."""
+    stream.listen(read_sinks(js, stream))
 
 
 def accept_in_flight(js: StreamOwner, stream: Stream) -> None:
@@ -321,6 +342,8 @@ def change(js: StreamOwner, stream: Stream, meta: bytes) -> None:
     _choose_tier(js, stream, config)
     stream.configure(config)
     stream.mute()
+    if stream.sinks:
+        serve_reads(js, stream)
     stream.trim_all()
 
 

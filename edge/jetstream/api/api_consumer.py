@@ -162,7 +162,10 @@ def _create_now(js: Any, stream: Any, request: ConsumerRequest, name: str, ctx: 
     if existing is None and consumer.paused_until:
         paused_event(consumer)
     # Told as it is before anything is delivered: mirrors and ordered consumers rely on it.
-    return _created(js, consumer_info(consumer), durable, known, ctx)
+    info = consumer_info(consumer)
+    if known:
+        info.delivered.stream_seq = min(info.delivered.stream_seq, consumer.passed())
+    return _created(js, info, durable, known, ctx)
 
 
 async def _all(*waits: Awaitable[None] | None) -> None:
@@ -243,7 +246,7 @@ def listing(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> ConsumerLis
     offset = _page(payload, ctx)
     found = _listed(js, tokens[0])
     offset = min(offset, len(found))
-    page = [consumer_info(one) for one in found[offset : offset + LIST_LIMIT]]
+    page = [consumer_info(one, listed=True) for one in found[offset : offset + LIST_LIMIT]]
     return ConsumerList(total=len(found), offset=offset, consumers=page)
 
 
@@ -341,8 +344,12 @@ def unpin(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Unpinned:
 
 def reset(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Any:
     """CONSUMER.RESET.<stream>.<consumer>"""
+    try:
+        consumer = find(js, tokens)
+    except errors.JetStreamError:
+        # Each consumer listens by itself for this; where there is none, nobody answers.
+        return None
     request = decode(payload, ResetRequest, False, whole=True)
-    consumer = find(js, tokens)
     first, durable = consumers.reset(consumer, request.seq)
     found = consumer_info(consumer)
     fields = {name: getattr(found, name) for name in ConsumerInfo.__struct_fields__}

@@ -128,7 +128,7 @@ async def purge(stream: Any, request: PurgeRequest) -> int:
             await asyncio.sleep(0)
     finally:
         if purged and not stream.deleted:
-            stream.purge_done()
+            stream.purge_done(request.filter.encode())
     if stream.deleted:
         raise errors.STREAM_NOT_FOUND.error()
     return purged

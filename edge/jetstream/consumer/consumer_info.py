@@ -36,8 +36,9 @@ def _groups(consumer: Any) -> list[PriorityGroupState]:
     ]
 
 
-def consumer_info(consumer: Any) -> ConsumerInfo:
-    """Answer to CONSUMER.INFO."""
+def consumer_info(consumer: Any, *, listed: bool = False) -> ConsumerInfo:
+    """Answer to CONSUMER.INFO, or one entry of CONSUMER.LIST, which does without the server's
+    version."""
     now = consumer.stream.kernel.clock()
     numbers = consumer.numbers()
     config = consumer.config
@@ -46,7 +47,7 @@ def consumer_info(consumer: Any) -> ConsumerInfo:
         stream_name=consumer.stream.name,
         name=consumer.name,
         created=format_time(consumer.created_ns),
-        config=shown(config),
+        config=config if listed else shown(config),
         delivered=SequenceInfo(
             consumer_seq=numbers["next_cseq"] - 1,
             stream_seq=numbers["delivered_seq"],

@@ -20,6 +20,9 @@ cdef class Delivery(Demand):            # as a Task: delivers what can be delive
     cdef unsigned int deliveries        # of it, this one included
     cdef public list sinks
     cdef public bint halted             # a message of this replica is damaged: another one has it
+    cdef public bint copies             # for a mirror or source, which asks for nothing twice
+    cdef unsigned long long begins      # the sequence that was asked for first
+    cdef unsigned long long safe_after  # what `removals_are_fresh` waits for
     cdef bint headers_only
     cdef double rate                    # ns per byte, 0 without a limit
     cdef long long rate_ready           # monotonic time at which the next message may go
@@ -27,6 +30,7 @@ cdef class Delivery(Demand):            # as a Task: delivers what can be delive
     cdef unsigned long long replay_end
     cdef long long replay_ready
     cdef long long replay_last
+    cdef bint holds_new                 # a new message waits for its time in a replay
     cdef Endpoint waiting_for           # the slow receiver that delivery waits for
     cdef object watch                   # interest.InterestWatch, None for a pull consumer
     cdef bint can_send(self) except -1
@@ -34,8 +38,10 @@ cdef class Delivery(Demand):            # as a Task: delivers what can be delive
     cdef int choose_again(self) except -1
     cdef int choose_skipped(self) except -1
     cdef bint load(self, unsigned long long sequence) except -1
-    cdef long long held_back(self, long long now) except? -1
+    cdef long long held_back(self, int found, long long now) except? -1
+    cdef int rest(self) except -1
     cdef int deliver(self, long long now) except -1
+    cdef bint removals_are_fresh(self, long long now) except -1
     cdef bint tells_end(self, int found) noexcept
     cdef int send_one(self, int found, long long now) except -1
     cdef Py_ssize_t write_reply(self, unsigned long long pending) except -1

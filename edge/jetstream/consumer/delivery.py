@@ -30,6 +30,7 @@ from cython.cimports.headwater.edge.jetstream.progress.pending import PendingEnt
 from cython.cimports.headwater.edge.jetstream.replication.replicator import Replicator
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.kernel.kernel import MADE, Msg, Sink
+from cython.cimports.headwater.edge.storage.index.store import NOT_WRITTEN
 from cython.cimports.headwater.edge.wire.header_block import kept_length
 from cython.cimports.headwater.edge.wire.numbers import put_number
 from cython.cimports.libc.stdlib import free, malloc, realloc
@@ -114,6 +115,8 @@ class Delivery(Demand):
             self.filter = self.store.filter(patterns) if patterns else None
             self.unread_known = False
         self.headers_only = config.headers_only
+        self.copies = config.direct or config.sourcing
+        self.begins = max(config.opt_start_seq, 1)
         self.threshold = setup.threshold(config, self.threshold, self.kernel.chance)
         self.paused_until = setup.pause_end(config)
         self.policy = setup.POLICIES[config.priority_policy]
@@ -228,7 +231,8 @@ class Delivery(Demand):
     def choose(self) -> cython.int:
         """Find and load the next message to deliver, without changing any position."""
         sequence: cython.ulonglong
-        if self.pending.queued and self.choose_again():
+        # A message that waits for its time in a replay goes before what is to be sent again.
+        if self.pending.queued and (not self.holds_new or self.full()) and self.choose_again():
             return FOUND_AGAIN
         if self.full():
             return FOUND_FULL
@@ -236,6 +240,9 @@ class Delivery(Demand):
             return FOUND_NEW
         while not self.halted:
             sequence = self.store.next_match(self.filter, self.at.next_seq)
+            if self.holds_new and (sequence == 0 or sequence > self.store.committed):
+                self.holds_new = False
+                return self.choose()
             if sequence == 0:
                 self.at.next_seq = max(self.at.next_seq, self.store.last_seq + 1)
                 return FOUND_END
@@ -284,16 +291,15 @@ class Delivery(Demand):
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)
-    def held_back(self, now: cython.longlong) -> cython.longlong:
+    def held_back(self, found: cython.int, now: cython.longlong) -> cython.longlong:
         """When the chosen message may go, for rate limit and replay; 0 for at once."""
         if self.rate and self.rate_ready > now:
             return self.rate_ready
         if self.replay:
-            if self.record.sequence > self.replay_end:
-                self.replay = False
-            elif self.replay_last and self.replay_ready == 0:
+            if self.replay_last and self.replay_ready == 0:
                 self.replay_ready = now + max(self.record.timestamp - self.replay_last, 0)
-            if self.replay and self.replay_ready > now + TICK_NS:
+            if self.replay_ready > now + TICK_NS:
+                self.holds_new = found == FOUND_NEW
                 return self.replay_ready
         return 0
 
@@ -329,7 +335,7 @@ class Delivery(Demand):
         group: Replicator = self.stream.replicator
         while left > 0:
             if self.deleted or not self.can_send():
-                return 0
+                return self.rest()
             found = self.choose()
             if group is not None and (found >= FOUND_NEW or self.tells_end(found)):
                 if group.must_wait(self, now, now + self.wall_offset):
@@ -345,8 +351,10 @@ class Delivery(Demand):
                     and self.flow.token is None
                 ):
                     self.ask_flow()
+                return self.rest()
+            if self.copies and found == FOUND_NEW and self.removals_are_fresh(now):
                 return 0
-            later = self.held_back(now)
+            later = self.held_back(found, now)
             if later:
                 return self.arm(later)
             if not self.send_one(found, now):
@@ -358,6 +366,51 @@ class Delivery(Demand):
                 self.waiting_for.waiters.append(self)
                 return 0
         return self.kernel.schedule_later(self)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def rest(self) -> cython.int:
+        """Wait for something to deliver, or somebody to deliver it to; a replay ends where all that
+        was there at its start has been delivered."""
+        if self.replay and self.at.next_seq > self.replay_end:
+            self.replay = self.holds_new = False
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def removals_are_fresh(self, now: cython.longlong) -> cython.bint:
+        """Whether the chosen message would have a copy pass over one that a crash can bring back;
+        `run` comes again when it cannot. What a group has removed is committed."""
+        lsn: cython.ulonglong
+        # A consumer begins where the stream does, which may have lost its head just now.
+        first: cython.ulonglong = self.at.next_seq if self.at.next_cseq > 1 else self.begins
+        if self.record.sequence <= first or self.stream.replicator is not None:
+            return False
+        lsn = self.store.unsafe_removal(first, self.record.sequence - 1)
+        if lsn == 0:
+            return False
+        if lsn != NOT_WRITTEN:
+            if lsn > self.safe_after:
+                self.safe_after = lsn
+                self.store.when_safe(lsn, self)
+        elif self.store.failure is not None:
+            self.arm(now + RETRY_NS)
+        else:
+            self.kernel.schedule_later(self)
+        return True
+
+    def passed(self) -> int:
+        """The sequence up to which a copy that has got nothing yet may take all for passed over:
+        no crash can bring any of it back."""
+        if (
+            self.copies
+            and self.at.next_cseq == 1
+            and self.begins < self.at.next_seq
+            and self.stream.replicator is None
+            and self.store.unsafe_removal(self.begins, self.at.next_seq - 1)
+        ):
+            return self.begins - 1
+        return self.at.next_seq - 1
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -408,7 +461,7 @@ class Delivery(Demand):
         if self.headers_only:
             lines = b"Nats-Msg-Size: %d\r\n" % payload
             payload = 0
-        if request is not None and self.policy == POLICY_PINNED and self.pin:
+        if request is not None and self.policy == POLICY_PINNED:
             lines = (lines or b"") + b"Nats-Pin-Id: %b\r\n" % self.pin.encode()
         if lines is None and not inside:
             return 0
@@ -561,8 +614,9 @@ class Delivery(Demand):
         self.at.delivered_ns = now + self.wall_offset
         if found == FOUND_NEW:
             self.at.delivered_seq = max(self.at.delivered_seq, sequence)
-            self.replay_last = self.record.timestamp
-            self.replay_ready = 0
+        self.replay_last = self.record.timestamp
+        self.replay_ready = 0
+        self.holds_new = False
         if self.rate:
             self.rate_ready = max(self.rate_ready, now) + cython.cast(
                 cython.longlong, size * self.rate

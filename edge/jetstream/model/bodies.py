@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.inspect import DictType, ListType, NoneType, StructType, Type, UnionType, type_info
 
-from headwater.edge.jetstream.model import bounds, errors, syntax
+from headwater.edge.jetstream.model import bounds, errors, sequences, syntax
 from headwater.edge.jetstream.model.models import PullRequest, SubjectTransform
 from headwater.edge.jetstream.model.nulls import without_nulls
 from headwater.edge.jetstream.model.times import canonical_time
@@ -69,8 +69,10 @@ def decode(payload: bytes, kind: type[T], strict: bool = True, whole: bool = Fal
     except BAD_JSON as exc:
         if not whole and not payload.strip(syntax.SPACE):
             return kind()
-        text = _syntax(payload, exc, kind, strict, whole)
-        raise errors.INVALID_JSON.error(err=text) from None
+        raw = None if whole or len(payload) > SCANNED_MAX else sequences.merged(payload, kind)
+        if raw is None:
+            text = _syntax(payload, exc, kind, strict, whole)
+            raise errors.INVALID_JSON.error(err=text) from None
     if raw is None:
         return kind()
     if not isinstance(raw, dict):

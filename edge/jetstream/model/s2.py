@@ -84,23 +84,32 @@ class FrameReader:
 
     def _blocks(self, piece: bytes) -> Iterator[Buffer]:
         """The content of each frame that is complete, without a copy where it is in the piece."""
+        view = memoryview(piece)
+        at = self._complete(view) if self.held else 0
         if self.held:
-            self.held += piece
             if len(self.held) < self._needed:
                 return
-            piece, self.held = bytes(self.held), bytearray()
-        view = memoryview(piece)
-        at, self._needed = 0, 4
+            whole, self.held = memoryview(self.held), bytearray()
+            yield self.frame(whole[0], whole[4:])
+        self._needed = 4
         while len(view) - at >= 4:
-            size = int.from_bytes(view[at + 1 : at + 4], "little")
-            if size > FRAME_MAX + BLOCK_BYTES:
-                raise FormatError("frame is too large")
-            self._needed = 4 + size
+            self._needed = _frame_bytes(view[at : at + 4])
             if len(view) - at < self._needed:
                 break
             begin, at, self._needed = at, at + self._needed, 4
             yield self.frame(view[begin], view[begin + 4 : at])
         self.held += view[at:]
+
+    def _complete(self, view: memoryview) -> int:
+        """Add what it lacks to the frame in `held`; the bytes of `view` that this took."""
+        at = 0
+        while at < len(view) and len(self.held) < self._needed:
+            end = min(len(view), at + self._needed - len(self.held))
+            self.held += view[at:end]
+            at = end
+            if len(self.held) == 4:
+                self._needed = _frame_bytes(self.held)
+        return at
 
     def frame(self, kind: int, body: memoryview) -> Buffer:
         """The content of one frame."""
@@ -121,6 +130,14 @@ class FrameReader:
         if kind <= _LAST_REQUIRED:
             raise FormatError(f"unknown frame {kind}")
         return b""
+
+
+def _frame_bytes(head: Buffer | bytearray) -> int:
+    """The length of the frame that begins with these four bytes. Raises FormatError."""
+    size = int.from_bytes(head[1:4], "little")
+    if size > FRAME_MAX + BLOCK_BYTES:
+        raise FormatError("frame is too large")
+    return 4 + size
 
 
 def decode_block(block: bytes) -> bytes:

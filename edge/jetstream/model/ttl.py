@@ -18,7 +18,8 @@ def parse_ttl(value: bytes) -> int | None:
         return NEVER
     seconds = decimal(value, TTL_MAX_S)
     if seconds is not None:
-        return seconds
+        # A zero by itself is a duration, which is too short; "00" is a number of seconds.
+        return None if text == "0" else seconds
     try:
         duration = parse_duration(text)
     except ValueError:

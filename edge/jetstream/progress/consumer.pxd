@@ -55,7 +55,7 @@ cdef class Consumer(StreamObserver):
     cdef public bytes key               # see `owner`
     cpdef bytes save_whole(self)        # configuration and progress, as one value for the log
     cpdef bytes snapshot(self)          # progress, as one delta
-    cpdef purged(self)                  # the stream dropped many messages: purge, rollback
+    cpdef purged(self, unsigned long long start)    # the stream dropped many messages at once
     cdef int schedule_save(self) except -1
     cdef str unsound(self)              # why its progress cannot be; None
     cdef int skipped(self, unsigned long long sequence) noexcept nogil

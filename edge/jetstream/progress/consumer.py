@@ -169,8 +169,9 @@ class Consumer(StreamObserver):
         return 0
 
     @cython.ccall
-    def purged(self):
-        """The stream dropped many messages at once."""
+    def purged(self, start: cython.ulonglong):
+        """The stream dropped many messages at once. Nothing before `start` is of interest any more;
+        0 when what was dropped is nothing that this consumer wants."""
         i: cython.Py_ssize_t = self.pending.head
         k: cython.Py_ssize_t
         kept: cython.Py_ssize_t = 0
@@ -195,11 +196,8 @@ class Consumer(StreamObserver):
             del self.exhausted[key]
             if self.delta is not None:
                 self.delta.forgive(key)
-        if self.at.next_seq < self.store.first_seq:
-            self.at.next_seq = self.store.first_seq
-        elif self.filter is not None and not self.store.next_match(self.filter, self.at.next_seq):
-            self.at.next_seq = self.store.last_seq + 1
-        if self.pending.count == 0 and self.skip_at >= self.skip_len:
+        self.at.next_seq = max(self.at.next_seq, start)
+        if start and self.pending.count == 0 and self.skip_at >= self.skip_len:
             self.at.delivered_seq = self.at.floor_seq = self.at.next_seq - 1
             self.at.floor_cseq = self.at.next_cseq - 1
         self.schedule_save()
@@ -285,6 +283,7 @@ class Consumer(StreamObserver):
     def settle(self, entry: cython.pointer(PendingEntry)) -> cython.int:
         """Nothing is awaited for this entry any more."""
         was_first: cython.bint = entry == self.pending.first()
+        self.at.acked_ns = self.kernel.wall_ns()
         if self.delta is not None:
             self.delta.drop(entry.sequence)
         self.pending.drop(entry)
@@ -424,7 +423,6 @@ class Consumer(StreamObserver):
         """Take an ack for one message, pending or exhausted."""
         entry: cython.pointer(PendingEntry) = self.pending.find(sequence)
         if entry != cython.NULL:
-            self.at.acked_ns = self.kernel.wall_ns()
             if (
                 sample
                 and self.sample_percent
@@ -440,6 +438,7 @@ class Consumer(StreamObserver):
                 )
             self.settle(entry)
         elif self.exhausted and sequence in self.exhausted:
+            self.at.acked_ns = self.kernel.wall_ns()
             del self.exhausted[sequence]
             if self.delta is not None:
                 self.delta.forgive(sequence)

@@ -9,6 +9,7 @@ from typing import Any
 from headwater.edge.jetstream.config.stream_budget import COST_MORE
 from headwater.edge.jetstream.model import errors, headers, ttl
 from headwater.edge.jetstream.model.bounds import decimal
+from headwater.edge.jetstream.publish import special
 from headwater.edge.jetstream.publish.fast_batch import FastBatches
 from headwater.edge.jetstream.stream.stream_wire import last_sequence
 from headwater.edge.jetstream.stream.usage import REFUSALS
@@ -68,9 +69,6 @@ class Batches:
             batch = self.find(batch_id, position)
             if commit not in (b"", b"1", b"eob"):
                 raise errors.ATOMIC_PUBLISH_INVALID_BATCH_COMMIT.error()
-            if found.get(b"Nats-Expected-Last-Msg-Id"):
-                header = "Nats-Expected-Last-Msg-Id"
-                raise errors.ATOMIC_PUBLISH_UNSUPPORTED_HEADER_BATCH.error(header=header)
             if commit != b"eob":
                 batch.messages.append((subject, block, payload))
             if len(batch.messages) > self.messages_max:
@@ -156,36 +154,64 @@ class Batches:
         last = stream.newest()
         text = batch_id.decode("utf-8", "replace")
         extra = f',"batch":"{text}","count":{len(batch.messages)}}}'
-        stream.answers.owe_text(
-            reply, last, stream.answers.head + b"%d" % last + extra.encode()
-        )
+        stream.answers.owe_text(reply, last, stream.answers.head + b"%d" % last + extra.encode())
 
     def check(self, batch: Batch) -> None:
-        """Refuse a batch one of whose messages would be refused alone. Raises JetStreamError."""
-        stream = self.stream
+        """Refuse a batch one of whose messages would be refused alone; counters and schedules
+        become what is stored of them. Raises JetStreamError."""
+        stream, config = self.stream, self.stream.config
         next_seq = stream.newest() + 1
         lasts: dict[bytes, int] = {}
+        counts: dict[bytes, tuple[bytes, bytes]] = {}
         ids: set[bytes] = set()
         if not stream.dedupe.loaded:
             stream.load_ids()
         self.check_room(batch)
-        for i, (subject, block, _) in enumerate(batch.messages):
+        for i, (subject, block, payload) in enumerate(batch.messages):
             found = headers.parse(block)
+            if found.get(b"Nats-Expected-Last-Msg-Id"):
+                header = "Nats-Expected-Last-Msg-Id"
+                raise errors.ATOMIC_PUBLISH_UNSUPPORTED_HEADER_BATCH.error(header=header)
+            special.check_increment(stream, payload, found)
+            self.check_rights(found)
             self.check_id(found.get(b"Nats-Msg-Id"), ids)
-            self.check_rights(found, i)
-            wanted = found.get(b"Nats-Expected-Last-Sequence")
-            if wanted and (i or number(wanted) != next_seq - 1):
-                raise errors.STREAM_WRONG_LAST_SEQUENCE.error(seq=next_seq - 1)
-            wanted = found.get(b"Nats-Expected-Last-Subject-Sequence")
-            if wanted:
-                other = found.get(b"Nats-Expected-Last-Subject-Sequence-Subject") or subject
-                last = lasts.get(other)
-                if last is None:
-                    last = last_sequence(stream, other)
-                if number(wanted) != last:
-                    raise errors.STREAM_WRONG_LAST_SEQUENCE.error(seq=last)
+            special.check_source(found)
+            if config.allow_msg_counter:
+                block, payload, _ = special.count(
+                    stream, subject, block, found, counts.get(subject)
+                )
+                counts[subject] = block, payload
+            self.check_expected(found, subject, i, next_seq, lasts)
+            if not config.allow_msg_counter:
+                block = special.scheduled(stream, subject, block, found)
+            self.check_rollup(headers.get(block, b"Nats-Rollup"), i, subject in lasts)
             lasts[subject] = next_seq + i
+            batch.messages[i] = subject, block, payload
+        if config.allow_msg_counter or config.allow_msg_schedules:
+            self.check_room(batch)
         self.make_room(batch)
+
+    def check_expected(
+        self,
+        found: dict[bytes, bytes],
+        subject: bytes,
+        position: int,
+        next_seq: int,
+        lasts: dict[bytes, int],
+    ) -> None:
+        """Refuse a message that expects another last sequence; `lasts` are those within the batch,
+        which begins with `next_seq`."""
+        wanted = found.get(b"Nats-Expected-Last-Sequence")
+        if wanted and (position or number(wanted) != next_seq - 1):
+            raise errors.STREAM_WRONG_LAST_SEQUENCE.error(seq=next_seq - 1)
+        wanted = found.get(b"Nats-Expected-Last-Subject-Sequence")
+        if wanted:
+            other = found.get(b"Nats-Expected-Last-Subject-Sequence-Subject") or subject
+            last = lasts.get(other)
+            if last is None:
+                last = last_sequence(self.stream, other)
+            if number(wanted) != last:
+                raise errors.STREAM_WRONG_LAST_SEQUENCE.error(seq=last)
 
     def check_room(self, batch: Batch) -> None:
         """Refuse what a full stream that discards new messages has no room for."""
@@ -222,27 +248,33 @@ class Batches:
             raise errors.ATOMIC_PUBLISH_CONTAINS_DUPLICATE_MESSAGE.error()
         ids.add(msg_id)
 
-    def check_rights(self, found: dict[bytes, bytes], position: int) -> None:
-        """Refuse a TTL, roll-up or stream that would be refused outside of a batch."""
+    def check_rights(self, found: dict[bytes, bytes]) -> None:
+        """Refuse a TTL or stream that would be refused outside of a batch."""
         stream, config = self.stream, self.stream.config
         expected = found.get(b"Nats-Expected-Stream")
         if expected and expected != stream.name_bytes:
             raise errors.STREAM_NOT_MATCH.error()
         value = found.get(b"Nats-TTL")
         if value:
+            if ttl.parse_ttl(value) != 0 and not config.allow_msg_ttl:
+                raise errors.MESSAGE_TTL_DISABLED.error()
             if ttl.parse_ttl(value) is None:
                 raise errors.MESSAGE_TTL_INVALID.error()
-            if not config.allow_msg_ttl:
-                raise errors.MESSAGE_TTL_DISABLED.error()
-        rollup = found.get(b"Nats-Rollup")
-        if rollup:
-            if not config.allow_rollup_hdrs:
-                raise errors.STREAM_ROLLUP_FAILED.error(err="rollup not permitted")
-            if rollup not in (b"sub", b"all"):
-                text = f'rollup value invalid: "{rollup.decode("utf-8", "replace")}"'
-                raise errors.STREAM_ROLLUP_FAILED.error(err=text)
-            if rollup == b"all" and position:
-                raise errors.ATOMIC_PUBLISH_UNSUPPORTED_HEADER_BATCH.error(header="Nats-Rollup")
+
+    def check_rollup(self, rollup: bytes | None, position: int, again: bool) -> None:
+        """Refuse a roll-up that would be refused outside of a batch, or takes a part of the batch;
+        `again` when the batch has a message of that subject before it."""
+        if not rollup:
+            return
+        fault = ""
+        if not self.stream.config.allow_rollup_hdrs:
+            fault = "rollup not permitted"
+        elif rollup not in (b"sub", b"all"):
+            fault = f'rollup value invalid: "{rollup.decode("utf-8", "replace")}"'
+        elif again if rollup == b"sub" else position:
+            fault = f"batch rollup {rollup.decode()} invalid"
+        if fault:
+            raise errors.STREAM_ROLLUP_FAILED.error(err=fault)
 
     def stop(self) -> None:
         """Forget all open batches, of both kinds."""

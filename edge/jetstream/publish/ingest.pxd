@@ -15,6 +15,7 @@ cdef class IngestSink(Sink):
     cdef int accept_without_status(self, Msg* m) except -1
     cdef int store_plain(self, Msg* m) except -1
     cdef int store_special(self, Msg* m) except -1
+    cdef bytes reply_of(self, Msg* m)
     cdef int store_checked(self, Msg* m, PublishHeaders* h, bytes extra) except -1
     cdef int finish(self, Msg* m, PublishHeaders* h, bytes msg_id, bytes extra) except -1
     cdef bint refused_rights(self, Msg* m, PublishHeaders* h) except -1

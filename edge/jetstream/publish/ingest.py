@@ -112,6 +112,8 @@ class IngestSink(Sink):
     def accept(self, m: cython.pointer(Msg)) -> cython.int:
         """Store or refuse a message on its own."""
         h: PublishHeaders
+        if self.stream.max_msg_size >= 0 and m.size > self.stream.max_msg_size:
+            return self.refuse(m, errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM)
         try:
             if m.header_len == 0:
                 if self.stream.counter:
@@ -210,21 +212,26 @@ class IngestSink(Sink):
         copy: Msg = m[0]
         h: PublishHeaders
         body: cython.p_char = cython.cast(cython.p_char, m.body)
-        block: bytes
+        block: bytes = PyBytes_FromStringAndSize(body, m.header_len)
+        payload: bytes = PyBytes_FromStringAndSize(body + m.header_len, m.size - m.header_len)
+        subject: bytes = PyBytes_FromStringAndSize(
+            cython.cast(cython.p_char, m.subject), m.subject_len
+        )
         try:
-            prepared = special.prepare(
-                self.stream,
-                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
-                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
-                if m.reply_len
-                else b"",
-                PyBytes_FromStringAndSize(body, m.header_len),
-                PyBytes_FromStringAndSize(body + m.header_len, m.size - m.header_len),
-            )
+            found = headers.parse(block) if block else {}
+            if found.get(b"Nats-Batch-Id"):
+                special.add_to_batch(self.stream, subject, self.reply_of(m), block, payload, found)
+                return 0
+            special.check_increment(self.stream, payload, found)
+            scan_publish(m.body, m.header_len, cython.address(h))
+            if h.any and (
+                self.refused_rights(m, cython.address(h))
+                or self.refused_expectations(m, cython.address(h))
+            ):
+                return 0
+            prepared = special.prepare(self.stream, subject, block, payload, found)
         except errors.JetStreamError as error:
             return self.refuse_with(m, error)
-        if prepared is None:
-            return 0
         head, payload, extra = prepared
         block = head + payload
         copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(block))
@@ -232,6 +239,11 @@ class IngestSink(Sink):
         copy.size = PyBytes_GET_SIZE(block)
         scan_publish(copy.body, copy.header_len, cython.address(h))
         return self.store_checked(cython.address(copy), cython.address(h), extra)
+
+    @cython.cfunc
+    def reply_of(self, m: cython.pointer(Msg)) -> bytes:
+        """Where a message's answer goes; empty without one."""
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

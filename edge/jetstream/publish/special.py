@@ -22,47 +22,84 @@ _AGAINST_COUNTERS = (
 Prepared = tuple[bytes, bytes, bytes | None]
 
 
+def add_to_batch(
+    stream: Any,
+    subject: bytes,
+    reply: bytes,
+    block: bytes,
+    payload: bytes,
+    found: dict[bytes, bytes],
+) -> None:
+    """Take a message into its atomic batch, which answers by itself. Raises JetStreamError."""
+    if not stream.config.allow_atomic:
+        raise errors.ATOMIC_PUBLISH_DISABLED.error()
+    stream.batches.add(subject, reply, without_request(block, found), payload, found)
+
+
+def without_request(block: bytes, found: dict[bytes, bytes]) -> bytes:
+    """A header block without what another account's request carries."""
+    if b"Nats-Request-Info" not in found:
+        return block
+    return bytes(headers.without(block, lambda key: key == b"Nats-Request-Info"))
+
+
 def prepare(
-    stream: Any, subject: bytes, reply: bytes, block: bytes, payload: bytes
-) -> Prepared | None:
+    stream: Any, subject: bytes, block: bytes, payload: bytes, found: dict[bytes, bytes]
+) -> Prepared:
     """What is stored for a publish with special headers: header block, payload, PubAck addition.
 
-    None when the message was taken into a batch, which answers by itself. Raises JetStreamError.
+    Raises JetStreamError.
     """
-    found = headers.parse(block) if block else {}
-    if b"Nats-Request-Info" in found:
-        block = headers.without(block, lambda key: key == b"Nats-Request-Info")
-    if b"Nats-Batch-Id" in found:
-        if not stream.config.allow_atomic:
-            raise errors.ATOMIC_PUBLISH_DISABLED.error()
-        stream.batches.add(subject, reply, block, payload, found)
-        return None
-    if b"Nats-Incr" in found or stream.config.allow_msg_counter:
-        return count(stream, subject, block, payload, found)
-    if any(key.startswith(b"Nats-Schedule") for key in found):
-        block = schedules.check(stream, subject, block, found)
-    if b"Nats-Stream-Source" in found:
-        raise errors.MESSAGE_SOURCE_HDR_NOT_ALLOWED.error()
+    block = without_request(block, found)
+    if stream.config.allow_msg_counter:
+        return count(stream, subject, block, found)
+    block = scheduled(stream, subject, block, found)
+    check_source(found)
     return block, payload, None
 
 
-def count(
-    stream: Any, subject: bytes, block: bytes, payload: bytes, found: dict[bytes, bytes]
-) -> Prepared:
-    """Add to a counter (ADR-49): the stored payload is the new total. Raises JetStreamError."""
-    if not stream.config.allow_msg_counter:
-        raise errors.MESSAGE_INCR_DISABLED.error()
+def scheduled(stream: Any, subject: bytes, block: bytes, found: dict[bytes, bytes]) -> bytes:
+    """The header block to store, which may be a schedule's. Raises JetStreamError."""
+    if any(key.startswith(b"Nats-Schedule") for key in found):
+        return schedules.check(stream, subject, block, found)
+    return block
+
+
+def check_source(found: dict[bytes, bytes]) -> None:
+    """Refuse the header that only what copies an origin may set. Raises JetStreamError."""
+    if found.get(b"Nats-Stream-Source"):
+        raise errors.MESSAGE_SOURCE_HDR_NOT_ALLOWED.error()
+
+
+def check_increment(stream: Any, payload: bytes, found: dict[bytes, bytes]) -> None:
+    """Refuse a step of a counter that is none, or not for this stream. Raises JetStreamError."""
     step = found.get(b"Nats-Incr")
-    if step is None:
-        raise errors.MESSAGE_INCR_MISSING.error()
-    if payload:
-        raise errors.MESSAGE_INCR_PAYLOAD.error()
+    if not step:
+        return
     if INCREMENT.fullmatch(step) is None or len(step) > DIGITS_MAX:
         raise errors.MESSAGE_INCR_INVALID.error()
-    if any(key in found for key in _AGAINST_COUNTERS):
+    if not stream.config.allow_msg_counter:
+        raise errors.MESSAGE_INCR_DISABLED.error()
+    if payload:
+        raise errors.MESSAGE_INCR_PAYLOAD.error()
+    if any(found.get(key) for key in _AGAINST_COUNTERS):
         raise errors.MESSAGE_INCR_INVALID.error()
+
+
+def count(
+    stream: Any,
+    subject: bytes,
+    block: bytes,
+    found: dict[bytes, bytes],
+    last: tuple[bytes, bytes] | None = None,
+) -> Prepared:
+    """Add to a counter (ADR-49): the stored payload is the new total. `last` are headers and
+    payload of its last message, when that is of the same batch. Raises JetStreamError."""
+    step = found.get(b"Nats-Incr")
+    if not step:
+        raise errors.MESSAGE_INCR_MISSING.error()
     total = int(step)
-    last = last_count(stream, subject)
+    last = last or last_count(stream, subject)
     if last is not None:
         total += counter_value(last[1])
         sources = headers.get(last[0], b"Nats-Counter-Sources") if last[0] else None

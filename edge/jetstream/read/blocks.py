@@ -84,6 +84,18 @@ class BlockGet:
         """Begin to answer one request."""
         if not reply:
             return
+        gate = self.stream.reads
+        if gate is None or gate.answers_now():
+            self.answer(self.stream, reply, (subject, payload))
+        else:
+            size = len(subject) + len(payload)
+            gate.hold(self.answer, self.stream.account, reply, (subject, payload), size)
+
+    def answer(self, stream: Any, reply: bytes, asked: tuple[bytes, bytes]) -> None:
+        """Begin to answer what was asked on a subject with a body, with what `stream` has."""
+        subject, payload = asked
+        if stream is not self.stream:
+            self.stream, self.filters = stream, {}
         try:
             request = decode(payload, BlockRequest, strict=False)
             self.begin(reply, request, subject.split(b".", 5)[5:])

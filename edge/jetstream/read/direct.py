@@ -40,7 +40,7 @@ class DirectGet:
         elif contradicts(request):
             self.status(reply, b"408 Bad Request")
         else:
-            self.answer(reply, request)
+            self.when_sure(reply, request, len(payload))
 
     def on_subject(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
@@ -55,6 +55,19 @@ class DirectGet:
             self.status(reply, b"408 Bad Request")
             return
         request.last_by_subj = subject.split(b".", 5)[5].decode("utf-8", "surrogateescape")
+        self.when_sure(reply, request, len(subject))
+
+    def when_sure(self, reply: bytes, request: MsgGetRequest, size: int) -> None:
+        """Answer with nothing older than what is committed now, so perhaps later."""
+        gate = self.stream.reads
+        if gate is None or gate.answers_now():
+            self.answer(reply, request)
+        else:
+            gate.hold(self.answer_later, self.stream.account, reply, request, size)
+
+    def answer_later(self, stream: Any, reply: bytes, request: MsgGetRequest) -> None:
+        """Answer with what the replica has now, perhaps in another store."""
+        self.stream = stream
         self.answer(reply, request)
 
     def parse(self, reply: bytes, block: bytes, payload: bytes) -> MsgGetRequest | None:

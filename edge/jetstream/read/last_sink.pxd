@@ -6,5 +6,6 @@ cdef class LastSink(Sink):
     cdef Stream stream
     cdef Py_ssize_t prefix_len          # of `$JS.API.DIRECT.GET.<stream>.`
     cdef object fallback
+    cdef object later                   # `answer_later`, made once
     cdef int hand_on(self, Msg* m, Endpoint sender) except -1
     cdef int answer(self, Msg* m, Endpoint sender) except -1

@@ -6,6 +6,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
+from cython.cimports.headwater.edge.jetstream.replication.read_gate import ReadGate
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.kernel.kernel import MADE, Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.storage.index.store import Record
@@ -14,6 +15,10 @@ from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from headwater.edge.jetstream.model.times import format_time
 from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.wire.header_block import opened
+
+SECOND = cython.declare(cython.longlong, 1_000_000_000)
+_second: cython.longlong = -1
+_text: bytes = b""
 
 
 @cython.cclass
@@ -29,6 +34,7 @@ class LastSink(Sink):
         self.stream = stream
         self.prefix_len = len(prefix)
         self.fallback = fallback
+        self.later = self.answer_later
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -39,11 +45,34 @@ class LastSink(Sink):
         self.delivered += 1
         if not m.reply_len:
             return 1
+        gate: ReadGate = self.stream.reads
         if m.size:
             self.hand_on(m, sender)
-        else:
+        elif gate is None or gate.is_open():
             self.answer(m, sender)
+        else:
+            gate.hold(
+                self.later,
+                self.stream.account,
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len),
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
+                m.subject_len,
+            )
         return 1
+
+    def answer_later(self, stream: Stream, reply: bytes, subject: bytes) -> None:
+        """Answer a request that has waited, with what the replica has now."""
+        m: Msg
+        self.stream = stream
+        m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
+        m.subject_len = PyBytes_GET_SIZE(subject)
+        m.reply = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(reply))
+        m.reply_len = PyBytes_GET_SIZE(reply)
+        m.shown = cython.NULL
+        m.shown_len = m.header_len = m.size = 0
+        m.body = m.subject
+        m.via = MADE
+        self.answer(cython.address(m), None)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -97,6 +126,26 @@ class LastSink(Sink):
         return 0
 
 
+@cython.ccall
+def time_text(ns: cython.longlong) -> bytes:
+    """As `format_time`, with the text of a second kept for the next message of that second."""
+    global _second, _text
+    second: cython.longlong = ns // SECOND
+    fraction: cython.longlong = ns - second * SECOND
+    digits: cython.int = 9
+    if ns < 0:
+        return format_time(ns).encode()
+    if second != _second:
+        _text = format_time(second * 1_000_000_000).encode().removesuffix(b"Z")
+        _second = second
+    if fraction == 0:
+        return _text + b"Z"
+    while fraction % 10 == 0:
+        fraction //= 10
+        digits -= 1
+    return b"%b.%0*dZ" % (_text, digits, fraction)
+
+
 @cython.cfunc
 def direct_body(stream: bytes, record: cython.pointer(Record)) -> bytes:
     """Header block and payload of a directly read message."""
@@ -111,7 +160,7 @@ def direct_body(stream: bytes, record: cython.pointer(Record)) -> bytes:
             stream,
             subject,
             record.sequence,
-            format_time(record.timestamp).encode(),
+            time_text(record.timestamp),
         )
     )
     return (

@@ -16,6 +16,8 @@ from cython.cimports.libc.string import memcpy
 
 from headwater.edge.storage.format.errors import StoreError
 
+KNOWN_VERSION = ENTRY_VERSION
+"""The newest version of entries that this program knows, for interpreted callers."""
 # Of a record of the log besides what it holds: a seal, and a second copy of the header.
 RECORD_MORE = cython.declare(cython.Py_ssize_t, 96)
 

@@ -1,6 +1,7 @@
 # A stream: what consumers and federation see of it. See stream.py.
 from headwater.edge.broker.account cimport Account
 from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Msg, Sink, Task
+from headwater.edge.jetstream.replication.read_gate cimport ReadGate
 from headwater.edge.jetstream.replication.replicator cimport Replicator
 from headwater.edge.jetstream.stream.answers cimport Answers
 from headwater.edge.jetstream.stream.dedupe cimport DedupeWindow
@@ -26,6 +27,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef public unsigned long long group    # number of its Raft group; 0 with one replica
     cdef public str cluster             # identity of the cluster that the group is of
     cdef public Replicator replicator   # None with one replica, and where another node leads
+    cdef public ReadGate reads          # None with one replica
     # For the stream's own compiled parts.
     cdef public list sinks              # IngestSinks and direct-get sinks in the account
     cdef public Answers answers         # what publishers are owed

@@ -14,6 +14,7 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.jetstream.replication.operations import OP_MESSAGE, OP_PASS
+from cython.cimports.headwater.edge.jetstream.replication.read_gate import ReadGate
 from cython.cimports.headwater.edge.jetstream.replication.replicator import Replicator
 from cython.cimports.headwater.edge.jetstream.stream.answers import Answers
 from cython.cimports.headwater.edge.jetstream.stream.dedupe import DedupeWindow
@@ -533,8 +534,9 @@ class Stream(Task):
     def enter_purge(self, subject: bytes, sequence: int, keep: int) -> int:
         """`purge`, once it was decided on."""
         gone: int = self.store.purge(subject or b">", sequence, keep)
-        if gone:
-            self.purge_done()
+        # A sequence beyond the end moves where the stream begins, whatever was there.
+        if gone or sequence:
+            self.purge_done(subject)
         return gone
 
     def purge_some(self, plan: PurgePlan, limit: int) -> int:
@@ -544,9 +546,10 @@ class Stream(Task):
         self.count_usage()
         return gone
 
-    def purge_done(self) -> None:
-        """Let consumers, and whoever follows origins, look at what a purge has left."""
-        self.consumers.purged()
+    def purge_done(self, subject: bytes = b"") -> None:
+        """Let consumers, and whoever follows origins, look at what a purge of `subject` (b"": all)
+        has left."""
+        self.consumers.purged(subject or b">", self.store)
         if self.origin_driver is not None:
             self.origin_driver.purged()
         self.count_usage()

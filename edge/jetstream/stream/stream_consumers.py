@@ -14,6 +14,8 @@ from cython.cimports.headwater.edge.jetstream.stream.stream_observer import Stre
 from cython.cimports.headwater.edge.kernel.kernel import Kernel
 from cython.cimports.headwater.edge.subjects.tokens import subject_matches
 
+from headwater.edge.subjects.tokens import covers
+
 
 def filters_of(consumer: Any) -> list[bytes]:
     """The patterns that a consumer wants."""
@@ -120,10 +122,19 @@ class StreamConsumers:
             cython.cast(StreamObserver, item).removed(sequence)
         return 0
 
-    def purged(self) -> None:
-        """Have every consumer look at what is left of its pending messages."""
+    def purged(self, subject: bytes, store: Any) -> None:
+        """Have every consumer look at what a purge of a subject has left, as nats-server does: who
+        wants only of that subject goes on with its next message, who wants more where the stream
+        begins."""
+        left = store.next_matching(store.filter((subject,)), store.first_seq) or store.last_seq + 1
         for item in self.listed():
-            item.purged()
+            filters = filters_of(item)
+            if any(covers(subject, wanted) for wanted in filters):
+                item.purged(left)
+            elif any(covers(wanted, subject) for wanted in filters):
+                item.purged(store.first_seq)
+            else:
+                item.purged(0)
 
     # --- what they want ----------------------------------------------------------------------
 

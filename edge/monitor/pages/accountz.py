@@ -1,10 +1,16 @@
 """/accountz: accounts and one account's details (NATS monitoring, `Accountz`)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from headwater.edge.conf.options import AccountOptions, ExportOptions, ImportOptions
+from headwater.edge.conf.options import (
+    AccountOptions,
+    ExportOptions,
+    ImportOptions,
+    MappingDestination,
+)
 from headwater.edge.facts.moments import rfc3339
 from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.pages.links import links
@@ -12,6 +18,22 @@ from headwater.edge.monitor.pages.subsz import interest_stats
 from headwater.edge.monitor.query import Query
 from headwater.edge.view.node_view import NodeView
 from headwater.security import jwt
+
+SERVICE = "service"
+JS_API = "$JS.API.>"
+RESPONSE_TYPES = {"single": "Singleton", "stream": "Streamed", "chunked": "Chunked"}
+"""How a page names the response types of the configuration."""
+
+SYSTEM_EXPORTS = [
+    ExportOptions(kind=SERVICE, subject=subject, response_type=kind)
+    for subject, kind in (
+        (JS_API, "single"),
+        ("$SYS.REQ.ACCOUNT.*.CONNZ", "stream"),
+        ("$SYS.REQ.ACCOUNT.*.STATZ", "stream"),
+        ("$SYS.REQ.USER.*.INFO", "single"),
+    )
+]
+"""What the system account offers to every account; the first, where there is JetStream."""
 
 
 class AccountzOptions(msgspec.Struct, kw_only=True):
@@ -62,6 +84,11 @@ def account_info(node: NodeView, name: str) -> dict[str, Any]:
     configured = node.options.accounts.get(name)
     if configured is not None:
         info.update(_shares(configured))
+    own = [_import(item) for item in _system_imports(node, name)]
+    info["imports"] = [*info.get("imports", ()), *own]
+    if name == node.system_account:
+        offers = SYSTEM_EXPORTS[0 if node.jetstream is not None else 1 :]
+        info["exports"] = [*info.get("exports", ()), *map(_export, offers)]
     claims = node.authenticator.resolver.claims(name)
     if claims is not None:
         info["issuer_key"] = claims.iss
@@ -71,14 +98,29 @@ def account_info(node: NodeView, name: str) -> dict[str, Any]:
     return info
 
 
+def _system_imports(node: NodeView, name: str) -> Iterator[ImportOptions]:
+    """What an account has of the system's by itself: services that answer for this account."""
+    own = [(f"$SYS.REQ.USER.{name}.INFO", "$SYS.REQ.USER.INFO", True)]
+    if name != node.system_account:
+        account = f"$SYS.REQ.ACCOUNT.{name}"
+        own += [
+            (f"{account}.CONNZ", "$SYS.REQ.ACCOUNT.PING.CONNZ", False),
+            (f"{account}.CONNZ", "$SYS.REQ.SERVER.PING.CONNZ", False),
+            (f"{account}.STATZ", "$SYS.REQ.ACCOUNT.PING.STATZ", False),
+        ]
+        if node.jetstream is not None:
+            own.append((JS_API, JS_API, True))
+    for subject, to, share in own:
+        yield ImportOptions(
+            kind=SERVICE, account=node.system_account, subject=subject, to=to, share=share
+        )
+
+
 def _shares(account: AccountOptions) -> dict[str, Any]:
     shares: dict[str, Any] = {}
     if account.mappings:
         shares["mappings"] = {
-            mapping.source: [
-                {"subject": to.subject, "weight": to.weight, "cluster": to.cluster}
-                for to in mapping.destinations
-            ]
+            mapping.source: [_destination(to) for to in mapping.destinations]
             for mapping in account.mappings
         }
     if account.exports:
@@ -88,26 +130,29 @@ def _shares(account: AccountOptions) -> dict[str, Any]:
     return shares
 
 
+def _destination(to: MappingDestination) -> dict[str, Any]:
+    fields: dict[str, Any] = {"subject": to.subject, "weight": to.weight}
+    return fields | ({"cluster": to.cluster} if to.cluster else {})
+
+
 def _export(export: ExportOptions) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "subject": export.subject,
-        "type": export.kind,
-        "approved_accounts": export.accounts,
-    }
-    if export.kind == "service":
-        fields["response_type"] = export.response_type.capitalize()
+    fields: dict[str, Any] = {"subject": export.subject, "type": export.kind}
+    if export.kind == SERVICE:
+        fields["response_type"] = RESPONSE_TYPES[export.response_type]
+    if export.accounts:
+        fields["approved_accounts"] = export.accounts
     return fields
 
 
 def _import(item: ImportOptions) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "subject": item.subject,
-        "account": item.account,
+    local = item.to or (f"{item.prefix}.{item.subject}" if item.prefix else item.subject)
+    fields: dict[str, Any] = {"subject": item.subject, "account": item.account}
+    if item.kind == SERVICE:
+        fields["to"] = local
+    return fields | {
+        "local_subject": local,
         "type": item.kind,
         "invalid": False,
         "share": item.share,
         "tracking": False,
     }
-    if item.to:
-        fields["to"] = fields["local_subject"] = item.to
-    return fields

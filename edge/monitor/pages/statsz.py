@@ -38,6 +38,9 @@ def statsz(node: NodeView) -> dict[str, Any]:
     jetstream = jetstream_varz(node)
     if jetstream:
         jetstream["config"].pop("store_dir")
+        meta = jetstream.get("meta")
+        if meta is not None and meta["leader"] != node.server_name:
+            meta.pop("replicas", None)
         stats["jetstream"] = jetstream
     stats["gomaxprocs"] = usable_cores()
     return stats

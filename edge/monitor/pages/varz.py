@@ -15,6 +15,7 @@ from headwater.edge.monitor.pages import jsz
 from headwater.edge.monitor.pages.links import links
 from headwater.edge.observed.process import cores, usable_cores
 from headwater.edge.view.node_view import NodeView
+from headwater.edge.view.system_info import feature_flags
 
 AUTH_TIMEOUT_S = 2.0
 """Time that a link has to authenticate when its block names none."""
@@ -98,11 +99,13 @@ def jetstream_varz(node: NodeView) -> dict[str, Any]:
     """The `jetstream` part; empty without JetStream."""
     if node.jetstream is None:
         return {}
-    return {
+    fields = {
         "config": jsz.node_config(node),
         "stats": jsz.node_stats(node),
         "limits": jsz.node_limits(node),
     }
+    view = node.jetstream.cluster_view
+    return fields if view is None else {**fields, "meta": view.meta()}
 
 
 def _identity(node: NodeView) -> dict[str, Any]:
@@ -223,7 +226,7 @@ def _labels(node: NodeView) -> dict[str, Any]:
         {
             "tags": options.server_tags,
             "metadata": options.server_metadata,
-            "feature_flags": options.feature_flags,
+            "feature_flags": feature_flags(options.feature_flags),
             "trusted_operators_jwt": options.operator.operators,
             "system_account": node.system_account,
             "proxies": _proxies(options.proxies),

@@ -29,6 +29,7 @@ def submit_zeros(log: CommitLog, length: cython.Py_ssize_t, offset: cython.Py_ss
         log.batch - 1,
         NO_SYNC,
         False,
+        True,
     )
 
 

@@ -3,6 +3,9 @@ from headwater.edge.kernel.kernel cimport Kernel, Msg, Task
 from headwater.edge.storage.index.filter cimport Filter
 from headwater.edge.storage.index.index cimport IndexEntry, MessageIndex
 
+cdef enum:
+    NOT_WRITTEN = 0xFFFFFFFFFFFFFFFF    # see `unsafe_removal`
+
 cdef struct Record:                     # pointers are valid until the next call on the same store
     unsigned long long sequence
     long long timestamp                 # ns since the epoch
@@ -53,6 +56,8 @@ cdef class MessageStore(MessageIndex):
     cdef unsigned long long next_match(self, Filter filter, unsigned long long start) except? 0
     cdef unsigned long long count_match(self, Filter filter, unsigned long long start) except? 0
     cdef int scheduled_listener(self) except -1
+    cdef unsigned long long unsafe_removal(self, unsigned long long first, unsigned long long last) except? 0
+    cdef int when_safe(self, unsigned long long lsn, Task task) except -1
     cdef int move_to(self, unsigned long long first, unsigned long long last) except -1
     cpdef Filter filter(self, tuple patterns)
     cpdef StoredMessage get(self, unsigned long long sequence)

@@ -199,6 +199,21 @@ class MessageStore(MessageIndex):
 
     @cython.cfunc
     @cython.exceptval(0, check=True)
+    def unsafe_removal(
+        self, first: cython.ulonglong, last: cython.ulonglong
+    ) -> cython.ulonglong:
+        """What `when_safe` is to wait for before no crash can take a removal from `first` to `last`
+        back; 0: nothing, NOT_WRITTEN: the end of the turn."""
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def when_safe(self, lsn: cython.ulonglong, task: Task) -> cython.int:
+        """Schedule `task` when what `unsafe_removal` named is safe."""
+        return self.kernel.schedule(task)
+
+    @cython.cfunc
+    @cython.exceptval(0, check=True)
     def last_for(self, subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.ulonglong:
         """Sequence of the newest message on a literal subject; 0 when there is none."""
         number: cython.uint = self.names.find(subject, n)

@@ -5,6 +5,7 @@ from headwater.edge.storage.log.commit_progress cimport CommitProgress
 from headwater.edge.storage.log.commit_thread cimport CommitThread
 from headwater.edge.storage.log.log_segment cimport LogSegment
 from headwater.edge.storage.log.logged_store cimport LoggedStore
+from headwater.edge.storage.log.lone_commit cimport LoneCommit
 from headwater.edge.storage.format.record cimport RecordHeader
 from headwater.edge.storage.log.second_copies cimport SecondCopies
 
@@ -29,6 +30,7 @@ cdef class CommitLog(BatchWriter):
     cdef public unsigned int keep       # full segments kept in memory besides the active one
     cdef public unsigned long long sync_failures # since the start, for monitoring
     cdef CommitThread thread            # writes and syncs what is handed over
+    cdef LoneCommit lone                # does the thread's work for a lone publisher
     cdef Task turn_hook                 # a TurnEnd: hands the batch over
     cdef Endpoint gate                  # producers wait here while too much is unsynced
     cdef Py_ssize_t held                # begin of a batch that is handed over with this one; -1

@@ -42,6 +42,7 @@ from cython.cimports.headwater.edge.storage.log.commit_thread import (
 )
 from cython.cimports.headwater.edge.storage.log.log_segment import LogSegment
 from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
+from cython.cimports.headwater.edge.storage.log.lone_commit import LoneCommit
 from cython.cimports.headwater.edge.storage.log.second_copies import SecondCopies
 
 from headwater.edge.kernel.turn_order import TurnStage
@@ -135,6 +136,7 @@ class CommitLog(BatchWriter):
         thread. Raises OSError."""
         self.batch = batch
         self.thread = CommitThread(batch)
+        self.lone = LoneCommit(self.kernel, self.thread, self.drain_results)
         self.chain = chain
         self.begin_segment(slot, number, previous, end, chain)
         self.progress.begin(batch - 1, previous, end, chain)
@@ -411,6 +413,7 @@ class CommitLog(BatchWriter):
         length: cython.Py_ssize_t
         delay_ns: cython.longlong = NO_SYNC if part else self.left_to_wait()
         notify: cython.bint = self.batch_notify and not part
+        here: cython.bint = False
         start: cython.Py_ssize_t
         if self.batch_records == 0 or isinstance(self.failure, StoreFailed):
             return 0
@@ -443,6 +446,7 @@ class CommitLog(BatchWriter):
             self.stop_gathering()
             self.batch_delay_ns = NO_SYNC
             self.batch_notify = self.batch_strict = False
+            here = self.lone.accepts(length, self.progress.batches(), delay_ns, notify)
         if self.thread.submit(
             segment.fd,
             segment.direct_fd,
@@ -452,8 +456,11 @@ class CommitLog(BatchWriter):
             self.batch,
             delay_ns,
             notify,
+            not here,
         ):
             raise StoreFull("the commit thread's queue is full")
+        if here:
+            self.lone.leave()
         if self.stepper is not None:
             self.stepper.ask()
         return self.next_batch()

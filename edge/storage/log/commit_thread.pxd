@@ -24,6 +24,7 @@ cdef extern from "pthread.h" nogil:
 cdef enum:
     JOBS_MAX = 64
     BLOCK_BYTES = 512                   # a batch begins and ends at multiples of this
+    SMALL_BYTES = 32768                 # a batch up to this tells how fast the device syncs
 
 cdef enum: # No sync is asked for; larger than every time.
     NO_SYNC = 0x4000000000000000
@@ -45,6 +46,12 @@ cdef class CommitThread:
     cdef int job_count
     cdef bint waiting
     cdef bint stopping
+    cdef bint threaded                  # the thread was started
+    cdef bint lent                      # the caller of `commit_here` writes: the thread must not
+    cdef bint held_up                   # the thread wanted to go on meanwhile
+    cdef unsigned long long lone        # batches that the event loop committed
+    cdef long long small_ns             # median of what small batches took lately; 0: unknown
+    cdef long long rested_ns            # until then the device counts as slow
     cdef int error                      # errno of a failed write or sync; jobs are dropped while set
     cdef unsigned long long written     # newest batch handed to the kernel
     cdef unsigned long long synced      # newest batch on the device
@@ -58,9 +65,13 @@ cdef class CommitThread:
     cdef bint no_direct                 # the device wants larger blocks than a batch is made of
     cdef int dirty_fd                   # written and not yet synced; -1
     cdef unsigned long long syncs
+    cdef long long synced_ns            # when the last one ended
     cdef unsigned long long bytes_written
     cdef object thread
-    cdef int submit(self, int fd, int direct_fd, const unsigned char* data, Py_ssize_t length, long long offset, unsigned long long batch, long long delay_ns, bint notify) noexcept nogil
+    cdef int submit(self, int fd, int direct_fd, const unsigned char* data, Py_ssize_t length, long long offset, unsigned long long batch, long long delay_ns, bint notify, bint wake) noexcept nogil
+    cdef bint commit_here(self) noexcept nogil
+    cdef bint is_fast(self) noexcept nogil
+    cdef void measure(self, long long took, long long now) noexcept nogil
     cdef void hurry(self, unsigned long long batch) noexcept nogil
     cdef bint sync_is_due(self, Job* jobs, int count, unsigned long long batch) noexcept nogil
     cdef void notify_written(self, Job* jobs, int count, unsigned long long batch) noexcept nogil

@@ -7,6 +7,9 @@ wait is synced at once, together with everything before it; without such a job t
 What is acknowledged as soon as it is written is published before the sync. After a failed write or
 sync it drops what is queued, and says so, until the log has made a new beginning: a sync that
 failed once cannot be trusted the second time.
+
+While the thread waits, the event loop may do a round in its place (`commit_here`). The mutex
+decides whose a batch is. Until that round is over, the thread takes nothing.
 """
 
 import os
@@ -27,7 +30,19 @@ from headwater.edge.ports.files import close
 
 # Bytes that wait for their sync before the system is asked to begin writing them.
 PIECE_BYTES = cython.declare(cython.longlong, 1 << 20)
+# A batch of so many bytes shares few pages with its neighbours: it need not be gathered in memory.
+LARGE_BYTES = cython.declare(cython.Py_ssize_t, 1 << 16)
+# When the last sync is no older, others wait for syncs all the time, and the next one is near.
+SOON_NS = cython.declare(cython.longlong, 20_000_000)
 SECOND_NS = cython.declare(cython.longlong, 1000000000)
+# The event loop stands still for a commit of its own, so a device has to take less for that.
+FAST_NS = cython.declare(cython.longlong, 250000)
+# After one that took longer than this, the thread has all of them for REST times as long. So the
+# loop stands still for a small share of the time when the device is slow now and then.
+SLOW_NS = cython.declare(cython.longlong, 2000000)
+REST = cython.declare(cython.longlong, 4)
+# By which part of itself the running median follows what is measured.
+MEDIAN_STEP = cython.declare(cython.longlong, 16)
 
 
 @cython.cclass
@@ -57,6 +72,7 @@ class CommitThread:
     def start(self) -> int:
         """Start the thread; returns the eventfd to watch."""
         self.done_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.threaded = True
         self.thread = threading.Thread(target=self.run, name="headwater-commit", daemon=True)
         self.thread.start()
         return self.done_fd
@@ -108,8 +124,8 @@ class CommitThread:
             pthread_mutex_unlock(cython.address(self.mutex))
 
     def counters(self) -> dict[str, int]:
-        """Syncs and bytes written since the start."""
-        return {"syncs": self.syncs, "bytes_written": self.bytes_written}
+        """Syncs, those of the event loop among them, and bytes written since the start."""
+        return {"syncs": self.syncs, "lone_syncs": self.lone, "bytes_written": self.bytes_written}
 
     @cython.cfunc
     @cython.nogil
@@ -124,10 +140,12 @@ class CommitThread:
         batch: cython.ulonglong,
         delay_ns: cython.longlong,
         notify: cython.bint,
+        wake: cython.bint,
     ) -> cython.int:
         """Queue bytes that end with `batch`, to be synced within `delay_ns` (0: at once; NO_SYNC:
         when something else asks for it); `notify` when they are written. `direct_fd` is the same
-        file opened for writes past the page cache, or -1. -1: the queue is full."""
+        file opened for writes past the page cache, or -1. Without `wake`, `commit_here` follows.
+        -1: the queue is full."""
         last: cython.pointer(Job)
         answer: cython.int = 0
         pthread_mutex_lock(cython.address(self.mutex))
@@ -158,10 +176,73 @@ class CommitThread:
             last.delay_ns = delay_ns
             last.notify = notify
             self.job_count += 1
-        if self.waiting:
+        if wake and self.waiting:
             pthread_cond_signal(cython.address(self.wake))
         pthread_mutex_unlock(cython.address(self.mutex))
         return answer
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def commit_here(self) -> cython.bint:
+        """Write and sync what is queued on the caller's thread, if it is one small batch and the
+        thread has nothing to do; else wake the thread. Whether it was done, or failed."""
+        job: Job
+        mine: cython.bint
+        pthread_mutex_lock(cython.address(self.mutex))
+        mine = (
+            (self.waiting or not self.threaded)
+            and self.job_count == 1
+            and self.dirty_fd < 0
+            and self.error == 0
+            and not self.stopping
+            and self.jobs[0].delay_ns == 0
+            and not self.jobs[0].notify
+            and self.jobs[0].length <= SMALL_BYTES
+        )
+        if mine:
+            job = self.jobs[0]
+            self.job_count = 0
+            self.lent = True
+        elif self.waiting:
+            pthread_cond_signal(cython.address(self.wake))
+        pthread_mutex_unlock(cython.address(self.mutex))
+        if not mine:
+            return False
+        self.perform(cython.address(job), 1)
+        pthread_mutex_lock(cython.address(self.mutex))
+        self.lone += 1
+        self.lent = False
+        if self.held_up:
+            self.held_up = False
+            pthread_cond_signal(cython.address(self.wake))
+        pthread_mutex_unlock(cython.address(self.mutex))
+        return True
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def is_fast(self) -> cython.bint:
+        """Whether small batches were committed so fast of late that a caller can wait for one."""
+        fast: cython.bint
+        pthread_mutex_lock(cython.address(self.mutex))
+        fast = 0 < self.small_ns < FAST_NS and machine_monotonic_ns() >= self.rested_ns
+        pthread_mutex_unlock(cython.address(self.mutex))
+        return fast
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def measure(self, took: cython.longlong, now: cython.longlong) -> cython.void:
+        """A small batch took `took` ns to commit, until `now`. Called with the mutex."""
+        if took > SLOW_NS:
+            self.rested_ns = now + REST * took
+        if self.small_ns == 0:
+            self.small_ns = took
+        elif took > self.small_ns:
+            self.small_ns += self.small_ns // MEDIAN_STEP
+        else:
+            self.small_ns -= self.small_ns // MEDIAN_STEP
 
     @cython.cfunc
     @cython.nogil
@@ -213,8 +294,12 @@ class CommitThread:
         due: timespec
         left: cython.longlong
         pthread_mutex_lock(cython.address(self.mutex))
-        while self.job_count == 0 and not self.stopping and not self.stepped:
+        while self.lent or (self.job_count == 0 and not self.stopping and not self.stepped):
             self.waiting = True
+            if self.lent:
+                self.held_up = True
+                pthread_cond_wait(cython.address(self.wake), cython.address(self.mutex))
+                continue
             if self.dirty_fd >= 0 and self.wanted > self.synced:
                 break
             if self.dirty_fd >= 0 and self.due_ns != NO_SYNC:
@@ -254,6 +339,7 @@ class CommitThread:
         self.dirty_fd = -1
         self.due_ns = NO_SYNC
         self.syncs += 1
+        self.synced_ns = machine_monotonic_ns()
         return 0
 
     @cython.cfunc
@@ -286,15 +372,19 @@ class CommitThread:
     @cython.nogil
     @cython.exceptval(check=False)
     def write_job(self, job: cython.pointer(Job)) -> cython.int:
-        """Write all of a job: past the page cache when its sync follows at once and the file and
-        the alignment allow that, which saves a copy and rewrites no page. 0, or an errno."""
+        """Write all of a job: past the page cache when its sync follows at once, or it is large and
+        its sync follows soon, and the file and the alignment allow that. This saves a copy and
+        rewrites no page. 0, or an errno."""
         done: cython.Py_ssize_t = 0
         n: cython.Py_ssize_t
         direct: cython.bint
+        soon: cython.bint = job.delay_ns == 0 or (
+            job.length >= LARGE_BYTES and machine_monotonic_ns() - self.synced_ns < SOON_NS
+        )
         while done < job.length:
             direct = (
                 job.direct_fd >= 0
-                and job.delay_ns == 0
+                and soon
                 and not self.no_direct
                 and (
                     cython.cast(cython.size_t, job.data + done)
@@ -355,13 +445,20 @@ class CommitThread:
         """Write and sync what was taken, and notify how far that came."""
         error: cython.int = 0
         batch: cython.ulonglong = self.written
+        small: cython.bint = count == 1 and jobs[0].length <= SMALL_BYTES and jobs[0].delay_ns == 0
+        began: cython.longlong = machine_monotonic_ns() if small and self.threaded else 0
+        ended: cython.longlong = 0
         if count > 0:
             batch = jobs[count - 1].batch
             error = self.write_jobs(jobs, count)
         if error == 0 and (count < 0 or self.sync_is_due(jobs, count, batch)):
             self.notify_written(jobs, count, batch)
             error = self.sync()
+        if began:
+            ended = machine_monotonic_ns()
         pthread_mutex_lock(cython.address(self.mutex))
+        if ended:
+            self.measure(ended - began, ended)
         if error:
             # What was only written cannot be trusted any more: no later round calls it synced.
             self.error = error

@@ -204,6 +204,24 @@ class LogFiles:
 
     def _make(self, capacity: int) -> LogSlot:
         """A new file, not yet listed durably."""
+        made: list[LogSlot] = []
+        self._make_several(1, capacity, made)
+        return made[0]
+
+    def _make_several(self, number: int, capacity: int, made: list[LogSlot]) -> None:
+        """Add so many new files to `made`, not yet listed durably; fewer when it raises OSError.
+
+        All have their room before the first is synced: a journal commits them at once.
+        """
+        begun: list[tuple[Path, int]] = []
+        try:
+            for _ in range(number):
+                begun.append(self._begin(capacity))
+        finally:
+            made += self._finish(begun, capacity)
+
+    def _begin(self, capacity: int) -> tuple[Path, int]:
+        """A file with room under its unfinished name, and open. The path is that of the slot."""
         while True:
             path = self.directory / f"slot-{self._next:04d}.log"
             self._next += 1
@@ -213,16 +231,33 @@ class LogFiles:
         fd = files.open_file(new, files.REPLACE)
         try:
             files.allocate(fd, capacity)
-            files.sync(fd)
-            files.rename(new, path)
-            files.sync_directory(self.directory)
         except OSError:
             files.close(fd)
             files.remove(new, True)
-            files.remove(path, True)
             raise
-        self.listed[path.name] = capacity
-        return LogSlot(path, fd, capacity, blank=True, direct=files.open_direct(path))
+        return path, fd
+
+    def _finish(self, begun: list[tuple[Path, int]], capacity: int) -> list[LogSlot]:
+        """Durable slots of what was begun: all or, raising OSError, none."""
+        if not begun:
+            return []
+        try:
+            for _, fd in begun:
+                files.sync(fd)
+            for path, _ in begun:
+                files.rename(path.with_name(path.name + UNFINISHED), path)
+            files.sync_directory(self.directory)
+        except OSError:
+            for path, fd in begun:
+                files.close(fd)
+                files.remove(path.with_name(path.name + UNFINISHED), True)
+                files.remove(path, True)
+            raise
+        self.listed.update({path.name: capacity for path, _ in begun})
+        return [
+            LogSlot(path, fd, capacity, blank=True, direct=files.open_direct(path))
+            for path, fd in begun
+        ]
 
     def open(self, path: Path) -> LogSlot:
         """A slot that exists."""
@@ -238,11 +273,9 @@ class LogFiles:
         small: list[LogSlot] = []
         self.allocation.check()
         try:
-            while len(self.small) + len(small) < SMALL_MAX:
-                small.append(self._make(self.least))
+            self._make_several(SMALL_MAX - len(self.small), self.least, small)
             self.ballast.make()
-            while len(self.spares) + len(made) < self.SPARES_MAX:
-                made.append(self._make(self.segment_bytes))
+            self._make_several(self.SPARES_MAX - len(self.spares), self.segment_bytes, made)
         finally:
             if made or small:
                 self.spares += made

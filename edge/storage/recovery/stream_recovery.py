@@ -309,6 +309,11 @@ class StreamRecovery:
             if header is None and self._is_emptied(path, size, is_last):
                 self._load_missing(path, f"has only {size} bytes")
                 return
+            if header is None and is_last and self._is_unlisted(number):
+                # A power cut tore it, and the log has all of it. What is left of it may verify, but
+                # nothing must be written behind that: no later start could tell what it is.
+                ports.remove(path)
+                return
             if header is None or header.number != number:
                 torn = is_last and (len(head) < SEGMENT_START or self._is_unlisted(number))
                 if not torn and size:

@@ -2,6 +2,7 @@
 from headwater.edge.storage.log.commit_log cimport CommitLog
 from headwater.edge.storage.index.index cimport IndexEntry
 from headwater.edge.storage.log.logged_store cimport LoggedStore
+from headwater.edge.storage.log.fresh_removals cimport FreshRemovals
 from headwater.edge.storage.segments.segment_window cimport SegmentWindow
 from headwater.edge.storage.segments.stream_segment cimport StreamSegment
 
@@ -35,10 +36,12 @@ cdef class FileStore(LoggedStore):
     cdef bint head_moved
     cdef unsigned long long passed      # last message that was taken out at the head for good
     cdef bint skipped
+    cdef FreshRemovals fresh
     cdef list lost_now                  # sequences found damaged, not yet logged
     cdef readonly SegmentWindow window  # what was read last of segments
     cdef public object copy             # SegmentCopy of the checkpoint that is under way; None
     cdef Py_ssize_t segment_room(self) noexcept
+    cdef unsigned long long safe_lsn(self) noexcept
     cdef StreamSegment segment_of(self, unsigned int number)
     cdef int add_gone(self, unsigned long long sequence) except -1
     cdef const unsigned char* read_record(self, unsigned long long sequence, const IndexEntry* entry)

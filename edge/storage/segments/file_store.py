@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 
 import cython
-from cython.cimports.headwater.edge.kernel.kernel import Msg
+from cython.cimports.headwater.edge.kernel.kernel import Msg, Task
 from cython.cimports.headwater.edge.storage.format.record import (
     KIND_DELETE,
     KIND_HEAD,
@@ -27,6 +27,7 @@ from cython.cimports.headwater.edge.storage.index.index import IN_LOG, IndexEntr
 from cython.cimports.headwater.edge.storage.index.store import Record
 from cython.cimports.headwater.edge.storage.index.subject_table import Subject
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
+from cython.cimports.headwater.edge.storage.log.fresh_removals import FreshRemovals
 from cython.cimports.headwater.edge.storage.packing.packing import Packer
 from cython.cimports.headwater.edge.storage.segments.segment_window import SegmentWindow
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
@@ -78,6 +79,7 @@ class FileStore(LoggedStore):
         self.by_number = {}
         self.lost_now = []
         self.window = SegmentWindow()
+        self.fresh = FreshRemovals()
 
     def __dealloc__(self):
         free(self.gone)
@@ -146,6 +148,7 @@ class FileStore(LoggedStore):
             self.head_moved = True
             if sequence not in self.lost:
                 self.passed = sequence
+        self.fresh.add(sequence, sequence)
         return self.log.join_turn(self)
 
     @cython.cfunc
@@ -218,6 +221,28 @@ class FileStore(LoggedStore):
                 self.lost = {at: why for at, why in self.lost.items() if at >= self.passed}
             if self.segments and self.front_last() < self.first_seq:
                 self.log.when_durable(lsn, partial(self.trim, self.first_seq))
+        return self.fresh.flush(self.log.batch, self.safe_lsn())
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def safe_lsn(self) -> cython.ulonglong:
+        """Batches up to this one are as safe as the stream promises."""
+        return self.log.progress.reached if self.acks_written else self.log.progress.durable
+
+    @cython.cfunc
+    @cython.exceptval(0, check=True)
+    def unsafe_removal(
+        self, first: cython.ulonglong, last: cython.ulonglong
+    ) -> cython.ulonglong:
+        return self.fresh.within(first, last, self.safe_lsn())
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def when_safe(self, lsn: cython.ulonglong, task: Task) -> cython.int:
+        if self.acks_written:
+            self.log.when_written(lsn, task)
+        else:
+            self.log.when_durable(lsn, task)
         return 0
 
     @cython.cfunc
@@ -225,6 +250,8 @@ class FileStore(LoggedStore):
     def move_to(self, first: cython.ulonglong, last: cython.ulonglong) -> cython.int:
         segment: StreamSegment
         self.usage.bytes -= self.bytes
+        if self.first_seq < first:
+            self.fresh.add(self.first_seq, first - 1)
         self.clear(first)
         self.last_seq = last
         self.gone_count = 0

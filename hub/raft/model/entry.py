@@ -1,8 +1,9 @@
 """One entry of the replicated log."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from itertools import count, repeat
+from itertools import accumulate, count, repeat
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -44,3 +45,11 @@ def bytes_of(entries: Iterable[Entry]) -> int:
     """What entries count against a limit of bytes."""
     datas = list(map(data_of, entries))
     return sum(map(len, datas)) + ENTRY_OVERHEAD_BYTES * len(datas)
+
+
+def fitting(entries: list[Entry], bytes_max: int) -> list[Entry]:
+    """The first of them, at least one, and not more than `bytes_max` otherwise."""
+    sizes = list(accumulate(len(entry[3]) + ENTRY_OVERHEAD_BYTES for entry in entries))
+    if len(sizes) < 2 or sizes[-1] <= bytes_max:
+        return entries
+    return entries[: max(1, bisect_right(sizes, bytes_max))]

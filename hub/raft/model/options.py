@@ -30,6 +30,9 @@ class Options:
     """Of proposals that wait for a quorum; then `ProposalsFull`."""
     apply_bytes_max: int = 8 << 20
     """Handed to the state machine at a time, so that heartbeats go out in between."""
+    defer_commits: bool = False
+    """Tell a commit with the next entries, when the driver calls `tell_commit`, or with the next
+    tick, and not at once in a message of its own. Members need not agree on it."""
     reads_max: int = 4096
     """Reads that wait for a quorum or for a first commit of the leader's term."""
     snapshot_part_bytes: int = 256 << 10

@@ -26,6 +26,10 @@ func step(name string, f func() (any, error)) {
 }
 
 func main() {
+	if len(os.Args) == 5 {
+		secured(os.Args[1], os.Args[2], os.Args[3], os.Args[4])
+		return
+	}
 	nc, err := nats.Connect(os.Args[1])
 	if err != nil {
 		fmt.Println(err)

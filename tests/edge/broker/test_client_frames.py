@@ -63,8 +63,26 @@ def test_a_large_payload_in_many_packets(port: int) -> None:
 
 
 FRAGMENTS = st.sampled_from(
-    [b"PUB ", b"HPUB ", b"SUB ", b"UNSUB ", b"PING\r\n", b"\r\n", b"foo ", b"12 ", b"-1 ", b"\x00",
-     b"CONNECT ", b'{"a":', b"}", b"99999999999 ", b"> ", b"*.", b"\t", b"\n"]
+    [
+        b"PUB ",
+        b"HPUB ",
+        b"SUB ",
+        b"UNSUB ",
+        b"PING\r\n",
+        b"\r\n",
+        b"foo ",
+        b"12 ",
+        b"-1 ",
+        b"\x00",
+        b"CONNECT ",
+        b'{"a":',
+        b"}",
+        b"99999999999 ",
+        b"> ",
+        b"*.",
+        b"\t",
+        b"\n",
+    ]
 )
 
 
@@ -82,8 +100,14 @@ def test_no_input_ends_the_node(port: int, data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [b"PUB a\r1 4", b"PUB a\x00 4", b"PUB a r\x0b 4", b"PUB a\x0cb 4", b"PUB a \x1f 4",
-     b"HPUB a\rb 4 4"],
+    [
+        b"PUB a\r1 4",
+        b"PUB a\x00 4",
+        b"PUB a r\x0b 4",
+        b"PUB a\x0cb 4",
+        b"PUB a \x1f 4",
+        b"HPUB a\rb 4 4",
+    ],
 )
 def test_a_control_byte_makes_no_frame(port: int, line: bytes) -> None:
     """A real nats-server passes it on, and the line ends early in who gets it."""

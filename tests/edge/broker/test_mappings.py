@@ -35,8 +35,10 @@ authorization { users: [
 
 @pytest.fixture(scope="module", params=["headwater", "nats-server"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    command = (program("headwater"), "serve") if request.param == "headwater" else (
-        program("nats-server"),
+    command = (
+        (program("headwater"), "serve")
+        if request.param == "headwater"
+        else (program("nats-server"),)
     )
     with Server(Recipe(request.param, command, TOP)) as server:
         yield f"nats://127.0.0.1:{server.port}"
@@ -69,7 +71,14 @@ async def heard(client: Client, subjects: list[str]) -> list[str]:
 async def test_subjects_change(client: Client) -> None:
     asked = ["plain", "plain.more", "in.a.b", "in.a", "part.x", "part.y", "tail.1.2", "scoped"]
     assert await heard(client, asked) == [
-        "changed", "plain.more", "out.b.a", "in.a", "part.0.x", "part.1.y", "moved.1.2", "scoped",
+        "changed",
+        "plain.more",
+        "out.b.a",
+        "in.a",
+        "part.0.x",
+        "part.1.y",
+        "moved.1.2",
+        "scoped",
     ]
 
 
@@ -128,5 +137,8 @@ def test_a_literal_source_goes_first() -> None:
         "",
     )
     assert [found.apply(s) for s in (b"a.b", b"a.c", b"a", b"a.b.c")] == [
-        b"exact", b"wild.c", b"a", b"a.b.c",
+        b"exact",
+        b"wild.c",
+        b"a",
+        b"a.b.c",
     ]

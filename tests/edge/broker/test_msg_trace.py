@@ -163,6 +163,7 @@ async def test_an_account_may_have_its_sampled_messages_traced(labs: list[Lab]) 
 
 async def test_a_trace_goes_only_where_its_publisher_may_publish(labs: list[Lab]) -> None:
     for lab in labs:
+
         async def ignore(error: Exception) -> None:
             return
 
@@ -257,7 +258,8 @@ async def test_a_trace_crosses_to_other_accounts_where_that_is_allowed(only: str
             await publisher.subscribe("traces", cb=lab.trace)
             await publisher.subscribe("out.*", cb=lab.receive)
             for user, subjects in (
-                ("b", ("seen.svc", "hidden.svc", "in.seen", "out.hidden")), ("c", ("end",)),
+                ("b", ("seen.svc", "hidden.svc", "in.seen", "out.hidden")),
+                ("c", ("end",)),
             ):
                 other = await lab.client(user, user)
                 for subject in subjects:
@@ -285,7 +287,8 @@ async def test_other_nodes_tell_of_what_crossed() -> None:
         ports = free_port(), free_port()
         configs = [
             SHARING + f'cluster {{ name: c, listen: "127.0.0.1:{ports[n]}", pool_size: -1, '
-            f'routes: ["nats-route://127.0.0.1:{ports[1 - n]}"] }}\n' for n in (0, 1)
+            f'routes: ["nats-route://127.0.0.1:{ports[1 - n]}"] }}\n'
+            for n in (0, 1)
         ]
         with ExitStack() as stack:
             one, two = (stack.enter_context(Server(Recipe(kind, command, c))) for c in configs)

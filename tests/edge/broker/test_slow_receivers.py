@@ -9,6 +9,7 @@ import pytest
 
 from bench.servers import Recipe, Server, program
 from tests.measuring import within
+from tests.waiting import stand_by
 
 CONFIG = "write_deadline: 2s\nmax_pending: 16MB\n"
 PAYLOAD = b"x" * 8192
@@ -99,3 +100,36 @@ def test_a_client_that_never_reads_what_it_publishes_to_itself_is_cut(server: Se
         with pytest.raises((ConnectionError, BrokenPipeError)):
             for _ in range(100_000):
                 link.sendall(FRAME)
+
+
+@pytest.mark.alone
+def test_a_reader_that_pauses_for_half_the_deadline_loses_nothing() -> None:
+    """64 MiB to a reader that looks away for 3 s: more than `max_pending`, which the real server
+    would exceed. Nor does a healthy reader beside it."""
+    config = "write_deadline: 6s\nmax_pending: 16MB\n"
+    count = 8000
+    wanted = count * len(b"MSG slow 1 %d\r\n" % len(PAYLOAD) + PAYLOAD + b"\r\n")
+    counts = [0, 0]
+    with Server(Recipe("headwater", COMMANDS["headwater"], config)) as server:
+        links = [connect(server.port, b"SUB slow 1\r\n") for _ in counts]
+
+        def read(number: int, pause: float) -> None:
+            stand_by(pause)
+            while counts[number] < wanted and (part := links[number].recv(1 << 20)):
+                counts[number] += len(part)
+
+        readers = [
+            threading.Thread(target=read, args=(number, pause))
+            for number, pause in ((0, 3), (1, 0))
+        ]
+        with connect(server.port) as writer:
+            for reader in readers:
+                reader.start()
+            for _ in range(count):
+                writer.sendall(FRAME)
+            for reader in readers:
+                reader.join()
+        for link in links:
+            link.close()
+        assert "Slow" not in server.log
+    assert counts == [wanted, wanted]

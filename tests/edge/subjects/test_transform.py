@@ -32,7 +32,7 @@ CASES = [
 
 REFUSED = [
     ("foo.*", "bar.$2", "wildcard index out of range in $2: [2]"),
-    ("foo", "bar.$1", "wildcard index out of range in $1: [1]"),
+    ("foo", "bar.$1", "wildcard index out of range in $1"),
     ("foo.*", "bar.{{nope(1)}}", "unknown function in {{nope(1)}}"),
     ("foo.*", "bar.{{wildcard()}}", "not enough arguments passed to the function"),
     ("foo.*", "bar.{{wildcard(1,2)}}", "too many arguments passed to the function"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headwater.edge.node.node import Node
-from tests.federation.lab import Lab, Wire, client_port, free_port, leafs
+from tests.federation.lab import Lab, Wire, client_port, free_port, leaf_service, leafs
 from tests.federation.leaf.test_leaf_tls import certificate
 from tests.waiting import until
 
@@ -97,3 +97,34 @@ async def test_compressed_under_tls(lab: Lab, kind: str) -> None:
     )
     await crossed(lab, hub, spoke, TELEMETRY)
     assert wire.passed < 1.5 * sum(map(len, TELEMETRY))
+
+
+async def test_bulk_on_a_fast_line_is_no_distance(lab: Lab) -> None:
+    """`s2_auto` compresses for a round trip that was measured twice, and not behind bulk."""
+    hub, spoke, _ = await linked(lab, "HH", "s2_auto", "s2_auto")
+    (conn,) = leaf_service(hub).links.of_account("$G")
+    conn.rtt_ns, conn.rtt_bytes, pings = 1_000_000, 0, conn.pings_out
+    conn.session.got_pong(conn)
+    assert conn.session.compression == "s2_uncompressed"
+    plain = "s2_uncompressed"
+    for moved, modes in ((1 << 20, [plain] * 3), (1000, [plain, "s2_better"])):
+        for number, mode in enumerate(modes):
+            conn.rtt_ns, conn.rtt_bytes = 60_000_000, moved
+            conn.session.got_pong(conn)
+            assert conn.session.compression == mode, (moved, number)
+    assert conn.pings_out > pings
+    conn.rtt_ns = 1_000_000
+    conn.session.got_pong(conn)
+    assert conn.session.compression == "s2_uncompressed"
+
+    client = await lab.client(client_port(spoke))
+    got = await client.subscribe("data")
+    await client.flush()
+    account = hub.accounts["$G"]
+    await until(lambda: account.has_interest(b"data"), "interest crosses")
+    conn.pinged_ns = 0
+    conn.ping()
+    account.send(b"data", bytes(100_000))
+    assert len((await got.next_msg(5)).data) == 100_000
+    await until(lambda: not conn.pinged_ns, "the answer")
+    assert 100_000 <= conn.rtt_bytes < 110_000

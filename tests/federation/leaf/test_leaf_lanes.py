@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.federation.one_end import OneEnd
+from tests.waiting import silence
 
 ACK = b"$JS.ACK.S.C.1.7.3.99.0"
 PENDING_MAX = 64 << 20
@@ -22,9 +23,12 @@ class Through:
 
     def __init__(self) -> None:
         self.passed = 0
+        self.largest = 0
+        """Bytes of the largest piece since this was set."""
 
     def send(self, data: bytes) -> bytes:
         self.passed += len(data)
+        self.largest = max(self.largest, len(data))
         return data
 
     def receive(self, data: bytes) -> bytes:
@@ -161,3 +165,24 @@ async def test_what_is_urgent_passes_any_amount_of_bulk() -> None:
             await asyncio.sleep(0)
         assert len(got) < 400_000
         assert link.conn.reserved < PENDING_MAX * 2
+
+
+@pytest.mark.parametrize("fast", [False, True])
+async def test_only_a_fast_line_gets_large_pieces(fast: bool) -> None:
+    with slow_link(filtered=True) as (link, theirs):
+        if fast:
+            link.conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
+        for _ in range(200):
+            link.account.send(b"s", bytes(30_000), reply=ACK)
+        link.kernel.turn()
+        through = link.conn.filter
+        # What an empty socket was given is on its way.
+        got = drained(theirs, through.passed - 1)
+        through.largest = 0
+        while len(got) < 4 << 20 if fast else through.passed < 600_000:
+            got += drained(theirs, 1 << 20 if fast else 5_000)
+            if fast:
+                await asyncio.sleep(0)
+            else:
+                await silence(0.01)
+        assert (through.largest > 64 << 10) == fast, through.largest

@@ -117,6 +117,53 @@ async def test_a_link_goes_by_what_its_remote_has_become(lab: Lab) -> None:
     await made.has("same", "new")
 
 
+BAD_REMOTES = {
+    "address": 'url: "nats://[::1"',
+    "authority": 'url: "tls://127.0.0.1:1", tls {{ ca_file: "{here}/missing.pem" }}',
+    "certificate": (
+        'url: "tls://127.0.0.1:1", tls {{ cert_file: "{here}/missing.pem", key_file: "{here}/k" }}'
+    ),
+    "seed": 'url: "nats://127.0.0.1:1", nkey: "SUXXX"',
+    "account": 'url: "nats://127.0.0.1:1", account: NONE',
+    "proxy": 'url: "nats://127.0.0.1:1", proxy {{ url: "ftp://127.0.0.1:1" }}',
+    "subject": 'url: "nats://127.0.0.1:1", deny_imports: ["a..b"]',
+    "pin": 'url: "nats://127.0.0.1:1", hub_pins: ["zz"]',
+    "proof": 'url: "discover://"',
+}
+
+
+@pytest.mark.parametrize("kind", ["headwater", "real"])
+async def test_a_remote_that_cannot_be_leaves_all_as_it_was(lab: Lab, kind: str) -> None:
+    """The reload is refused whole: neither the remote beside it comes, nor does one go."""
+    made = await edge(lab, kind, 0)
+    await made.has("new", "")
+    bad = dict(BAD_REMOTES)
+    if kind == "real":
+        # It has no such pins, and looks for a host of no name.
+        del bad["pin"], bad["proof"]
+    for count, remote in enumerate(bad.values(), 1):
+        made.reload(made.remote(1), f"{{ {remote.format(here=lab.directory)} }}")
+        await until(
+            lambda: made.server.text().count("Failed to reload") == count,  # noqa: B023
+            f"refused: {remote}",
+        )
+        await made.has("same", "")
+    made.reload(made.remote(1), made.remote(0))
+    await made.has("same", "new")
+
+
+@pytest.mark.parametrize("kind", ["headwater", "real"])
+async def test_a_remote_without_its_credentials_hinders_no_other(lab: Lab, kind: str) -> None:
+    made = await edge(lab, kind, 0)
+    await made.has("new", "")
+    missing = f'account: A, credentials: "{lab.directory}/missing.creds"'
+    made.reload(made.remote(1, missing), made.remote(1), made.remote(0))
+    await made.has("same", "new")
+    await until(lambda: "missing.creds" in made.server.text(), "the file is named")
+    made.reload(made.remote(1), made.remote(0))
+    await made.has("same", "same")
+
+
 def text(*remotes: str, more: str = "") -> str:
     """A configuration for a node in this process."""
     return f"listen: 127.0.0.1:-1\nleafnodes {{ {more} remotes [ {', '.join(remotes)} ] }}\n"

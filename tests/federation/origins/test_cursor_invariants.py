@@ -7,6 +7,7 @@ import pytest
 from nats.js.api import StreamConfig, StreamSource
 
 from headwater.edge.storage.format.errors import InvariantBroken
+from headwater.federation.origins.origin_cursor import Cursor
 from tests.federation.lab import Lab, client_port, until
 
 
@@ -43,4 +44,4 @@ async def test_a_cursor_never_goes_back_behind_the_data(
     mirror = streams["MIRROR"]
     manager = mirror.origin_driver.manager
     with pytest.raises(InvariantBroken, match="the cursor of mirror 'MIRROR' would be 99"):
-        manager.keep_cursor(mirror, "ORIGIN", True, 99, "")
+        manager.keep_cursor(mirror, "ORIGIN", True, Cursor(seq=99))

@@ -63,7 +63,10 @@ async def test_lag_is_counted_against_the_origin(lab: Lab) -> None:
     assert sample(made, "pending_bytes") == "0"
 
 
-async def test_what_a_dead_link_hides_is_unknown(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("patience", [0, 5], ids=["first", "after-others"])
+async def test_what_a_dead_link_hides_is_unknown(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, patience: int
+) -> None:
     for name in ("SILENCE_S", "ANSWER_TIMEOUT_S", "INFO_TIMEOUT_S"):
         monkeypatch.setattr(origin_follower, name, 1.5)
     made = await line(lab)
@@ -71,8 +74,9 @@ async def test_what_a_dead_link_hides_is_unknown(lab: Lab, monkeypatch: pytest.M
     await made.mirror("COPY", "BULK")
     health = made.follower("COPY").health
     await until(lambda: made.store("COPY").messages == 10 and health.state == "live", "it is live")
+    made.follower("COPY")._quiet_tries = patience
     made.wire.silence(True)
-    await until(lambda: health.state == "offline", "nothing is heard")
+    await until(lambda: health.state == "offline", "nothing is heard", 10)
     assert health.lag() is None
     assert sample(made, "pending_messages") == "NaN"
     assert sample(made, "catchup_rate") == "0.0"

@@ -11,7 +11,9 @@ from nats.js.api import ConsumerConfig, ExternalStream, StreamConfig, StreamSour
 from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
 from headwater.edge.node.node import Node
 from headwater.federation.origins import origin_follower
-from tests.federation.lab import Lab, RealServer, client_port, free_port
+from headwater.federation.origins.origin_cursor import Cursor
+from tests.edge.jetstream.backup.test_stream_backup import Backup
+from tests.federation.lab import Lab, RealServer, client_port, free_port, leaf_service
 from tests.waiting import until
 
 SOURCE = StreamSource(name="ORIGIN", external=ExternalStream(api="$JS.edge.API"))
@@ -29,10 +31,11 @@ class Pair:
 
     async def start(self, kind: str) -> "Pair":
         port = free_port()
-        self.hub = await self.lab.node(
+        self._hub_config = (
             f'jetstream {{ store_dir: "{self.lab.directory}/hub", domain: hub }}\n'
             f"server_name: hub\nleafnodes {{ listen: 127.0.0.1:{port} }}"
         )
+        self.hub = await self.lab.node(self._hub_config)
         self.edge = await self.lab.real(
             'jetstream { store_dir: "{store}", domain: edge }\n'
             f'leafnodes {{ reconnect: "100ms", remotes [ {{ url: "nats://127.0.0.1:{port}" }} ] }}',
@@ -42,6 +45,12 @@ class Pair:
         self.here = (await self.lab.client(client_port(self.hub))).jetstream(timeout=10)
         await self.reconnect()
         return self
+
+    async def restart_hub(self) -> None:
+        """Stop the hub and start it on the same store."""
+        await self.hub.stop()
+        self.hub = await self.lab.node(self._hub_config)
+        self.here = (await self.lab.client(client_port(self.hub))).jetstream(timeout=10)
 
     async def reconnect(self) -> None:
         """Talk to the edge anew."""
@@ -153,12 +162,18 @@ async def test_a_purged_mirror_begins_again_at_once(
     await pair.holds("MIRROR", *range(100, 105))
 
 
+@pytest.mark.parametrize("grown", [5, 10, 25], ids=["shorter", "equal", "longer"])
+@pytest.mark.parametrize("online", [True, False], ids=["online", "offline"])
 @pytest.mark.parametrize("kind", ["headwater", "real"])
-async def test_origin_put_back_from_an_old_image(lab: Lab, kind: str) -> None:
-    """It has forgotten what copies have, and gives its numbers out again."""
+async def test_origin_put_back_from_an_old_image(
+    lab: Lab, kind: str, online: bool, grown: int
+) -> None:
+    """It has forgotten what copies have, and gives its numbers out again, while they may follow it
+    or are not there. What it has is what it stored as both kinds of server end cleanly."""
     pair = await Pair(lab).start(kind)
     await pair.origin(0, 10)
-    pair.edge.kill()
+    await pair.there._nc.close()
+    pair.edge.end()
     image = lab.directory / "image"
     shutil.copytree(pair.edge.directory / "store", image)
     await pair.edge.start()
@@ -168,18 +183,140 @@ async def test_origin_put_back_from_an_old_image(lab: Lab, kind: str) -> None:
     await pair.origin(10, 20)
     await pair.holds("MIRROR", *range(20))
     await pair.holds("ALL", *range(20))
-    pair.edge.kill()
+    await pair.there._nc.close()
+    pair.edge.end()
     shutil.rmtree(pair.edge.directory / "store")
     image.rename(pair.edge.directory / "store")
+    if not online:
+        leaf_service(pair.hub).listener.close()
     await pair.edge.start()
     await pair.reconnect()
-    await pair.origin(100, 105)
-    last = (await pair.there.stream_info("ORIGIN")).state.last_seq
-    await pair.holds("ALL", *range(20), *range(100, 105))
-    if last > 20:
-        await pair.holds("MIRROR", *range(20), *range(100, 105))
-        return
-    await pair.state("MIRROR", "recreated")
+    new = range(100, 100 + grown)
+    await pair.origin(new.start, new.stop)
+    assert (await pair.there.stream_info("ORIGIN")).state.last_seq == 10 + grown
+    if not online:
+        leaf_service(pair.hub).listener.start(pair.hub)
+    await pair.holds("ALL", *range(20), *new)
+    status = await pair.state("MIRROR", "recreated")
+    assert "20" in status["cause"]
     assert pair.numbers("MIRROR") == list(range(20))
     await pair.here.purge_stream("MIRROR")
-    await pair.holds("MIRROR", *range(10), *range(100, 105))
+    await pair.holds("MIRROR", *range(10), *new)
+    await pair.origin(200, 202)
+    await pair.holds("MIRROR", *range(10), *new, 200, 201)
+    await pair.holds("ALL", *range(20), *new, 200, 201)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "grown"),
+    [
+        ("headwater", "restart", 5),
+        ("headwater", "live", 10),
+        ("headwater", "old cursor", 25),
+        ("real", "restart", 25),
+        ("real", "live", 5),
+    ],
+)
+async def test_a_source_tells_constant_values_by_their_times(
+    lab: Lab, kind: str, before: str, grown: int
+) -> None:
+    """All messages are equal and have no ids. The source goes on from memory, from the cursor of
+    its log, or from one that a version before wrote, whose time it learns from the origin."""
+    pair = await Pair(lab).start(kind)
+    await pair.origin(0, 0)
+
+    async def send(count: int) -> None:
+        for _ in range(count):
+            await pair.there.publish("data", b"7")
+
+    await send(10)
+    await pair.there._nc.close()
+    pair.edge.end()
+    image = lab.directory / "image"
+    shutil.copytree(pair.edge.directory / "store", image)
+    await pair.edge.start()
+    await pair.reconnect()
+    await pair.copy("ALL", False)
+    await send(10)
+    await pair.holds("ALL", *[7] * 20)
+    if before != "live":
+        if before == "old cursor":
+            follower = pair.stream("ALL").origin_driver.followers[0]
+            manager, cursor = follower.driver.manager, Cursor(20, 20, follower.identity)
+            follower.driver.stop()
+            manager.keep_cursor(pair.stream("ALL"), follower.name, False, cursor)
+        await pair.restart_hub()
+        await pair.state("ALL", "live")
+    await pair.there._nc.close()
+    pair.edge.end()
+    shutil.rmtree(pair.edge.directory / "store")
+    image.rename(pair.edge.directory / "store")
+    leaf_service(pair.hub).listener.close()
+    await pair.edge.start()
+    await pair.reconnect()
+    await send(grown)
+    leaf_service(pair.hub).listener.start(pair.hub)
+    await pair.holds("ALL", *[7] * (20 + grown))
+    await send(2)
+    await pair.holds("ALL", *[7] * (22 + grown))
+
+
+async def test_a_source_finds_where_histories_part(lab: Lab) -> None:
+    """After a start, with a wrong clock, among other sources, and with much deleted there."""
+    pair = await Pair(lab).start("real")
+    await pair.there.add_stream(name="OTHER", subjects=["other"])
+    await pair.origin(0, 40)
+    await pair.there._nc.close()
+    pair.edge.end()
+    image = lab.directory / "image"
+    shutil.copytree(pair.edge.directory / "store", image)
+    await pair.edge.start()
+    await pair.reconnect()
+    other = StreamSource(name="OTHER", external=SOURCE.external)
+    await pair.here.add_stream(StreamConfig(name="ALL", sources=[SOURCE, other]))
+    await pair.holds("ALL", *range(40))
+    await pair.origin(40, 60)
+    await pair.holds("ALL", *range(60))
+    await pair.there.publish("other", b"1000")
+    await pair.holds("ALL", *range(60), 1000)
+    await pair.there._nc.close()
+    pair.edge.end()
+    shutil.rmtree(pair.edge.directory / "store")
+    image.rename(pair.edge.directory / "store")
+    leaf_service(pair.hub).listener.close()
+    await pair.edge.start()
+    await pair.reconnect()
+    await pair.origin(100, 130)
+    for sequence in (*range(1, 20), *range(24, 38)):
+        await pair.there.delete_msg("ORIGIN", sequence)
+    follower = pair.stream("ALL").origin_driver.followers[0]
+    # As if this node had been started anew: nothing but what is stored tells.
+    follower._stored_ns = 0
+    leaf_service(pair.hub).listener.start(pair.hub)
+    await until(lambda: len(pair.numbers("ALL")) > 90, "the new ones are there")
+    assert pair.numbers("ALL") == [*range(60), 1000, *range(100, 130)]
+
+
+@pytest.mark.parametrize("grown", [5, 25], ids=["shorter", "longer"])
+@pytest.mark.parametrize("kind", ["headwater", "real"])
+async def test_origin_put_back_from_a_backup(lab: Lab, kind: str, grown: int) -> None:
+    """By the API, in place of the stream that was deleted."""
+    pair = await Pair(lab).start(kind)
+    await pair.origin(0, 10)
+    backups = Backup(pair.there._nc)
+    backup = await backups.take("ORIGIN")
+    await pair.copy("MIRROR", True)
+    await pair.copy("ALL", False)
+    await pair.origin(10, 20)
+    await pair.holds("MIRROR", *range(20))
+    await pair.holds("ALL", *range(20))
+    await pair.there.delete_stream("ORIGIN")
+    done = await backups.bring("ORIGIN", *backup)
+    assert "error" not in done, done
+    new = range(100, 100 + grown)
+    await pair.origin(new.start, new.stop)
+    await pair.state("MIRROR", "recreated")
+    await until(lambda: pair.numbers("ALL")[-1] == new.stop - 1, "the source has the new ones")
+    assert pair.numbers("ALL") == [*range(20), *new]
+    await pair.here.purge_stream("MIRROR")
+    await pair.holds("MIRROR", *range(10), *new)

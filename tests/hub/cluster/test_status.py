@@ -10,6 +10,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from headwater.deploy.cli import cli
+from headwater.deploy.hub.cli import merged
 from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
 from headwater.edge.monitor.pages.jsz import jsz
 from headwater.hub.node.cluster_view import NO_LEADER
@@ -70,6 +71,26 @@ async def test_pages_and_status_tell_of_leaders_and_lag(tmp_path: Path) -> None:
         text = await asyncio.to_thread(CliRunner().invoke, cli, [*arguments[:2], *arguments[3:]])
         assert "R" in text.stdout
         assert result.exit_code == 0
+    finally:
+        await lab.stop()
+
+
+async def test_a_stream_with_a_replica_less_is_told_of(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, http_host="127.0.0.1", http_port=-1)
+    try:
+        await lab.formed()
+        client = await lab.connect(0)
+        for name, replicas in (("R", 3), ("ONE", 1)):
+            await api(
+                client, f"STREAM.CREATE.{name}", name=name, subjects=[name], num_replicas=replicas
+            )
+        assert merged([await page(lab, i, "clusterz") for i in range(3)])["problems"] == []
+        views = [await page(lab, i, "clusterz") for i in range(3)]
+        for row in (row for view in views for row in view["streams"] if row["name"] == "R"):
+            row["replicas"].pop()
+        found = merged(views)
+        (problem,) = found["problems"]
+        assert "stream '$G > R' has 2 of 3 replicas" in problem and not found["healthy"]
     finally:
         await lab.stop()
 

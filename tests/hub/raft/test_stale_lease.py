@@ -20,7 +20,8 @@ def pump(nodes: dict[int, Raft]) -> None:
                     nodes[m.to].step(m)
 
 
-def test_a_read_of_a_follower_does_not_count_on_the_lease() -> None:
+def led() -> tuple[dict[int, Raft], Raft, int]:
+    """A group, its leader, which has a lease, and what time it is."""
     config = Config({1: 1, 2: 1, 3: 1})
     options = Options(tick_ns=TICK_NS, lease_reads=True, hibernate_ticks=0)
     chance = Random(3).randrange
@@ -29,8 +30,11 @@ def test_a_read_of_a_follower_does_not_count_on_the_lease() -> None:
         for raft in nodes.values():
             raft.tick(tick * TICK_NS)
         pump(nodes)
-    leader = next(raft for raft in nodes.values() if raft.is_leader)
-    now = 59 * TICK_NS
+    return nodes, next(raft for raft in nodes.values() if raft.is_leader), 59 * TICK_NS
+
+
+def test_a_read_of_a_follower_does_not_count_on_the_lease() -> None:
+    nodes, leader, now = led()
     leader.read(7, now)
     assert [state.context for state in leader.ready().reads] == [7], "the lease holds"
     asker = next(node for node in nodes if node != leader.node)
@@ -39,3 +43,15 @@ def test_a_read_of_a_follower_does_not_count_on_the_lease() -> None:
     said = ready.messages + leader.synced(ready.number)
     assert Kind.READ_REPLY not in [m.kind for m in said]
     assert Kind.HEARTBEAT in [m.kind for m in said], "it asks whether it leads still"
+
+
+def test_a_read_of_a_follower_counts_on_the_lease_as_of_the_moment_it_is_taken() -> None:
+    nodes, leader, now = led()
+    asker = nodes[next(node for node in nodes if node != leader.node)]
+    for passed, kind in ((TICK_NS, Kind.READ_REPLY), (9 * TICK_NS, Kind.HEARTBEAT)):
+        asker.read(8, now)
+        leader.moment_ns = now + passed
+        leader.step(asker.ready().messages[0])
+        ready = leader.ready()
+        said = ready.messages + leader.synced(ready.number)
+        assert [m.kind for m in said if m.to == asker.node] == [kind]

@@ -24,10 +24,11 @@ from headwater.edge.ports.twins.loop import TwinLoop
 from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.node import node_store
 from headwater.hub.cluster.driver import Driver
-from headwater.hub.cluster.transport import Transport
+from headwater.hub.cluster.transport import OF_GROUPS, Transport
 from headwater.hub.raft.model.options import Options as RaftOptions
 from headwater.hub.raft.multi_raft import MultiRaft
 from headwater.hub.raft.raft import Raft
+from headwater.hub.routes.routes import FRAMES_VERSION
 from headwater.hub.stored.group_store import GroupStore
 from headwater.hub.streams.stream_groups import StreamGroups
 
@@ -131,9 +132,13 @@ class TwinTransport(Transport):
             return False
         return node.cluster.send(node.number, number, (kind, self.identity, b"".join(body)))
 
+    def version(self, number: int) -> int:
+        """As of Transport: all nodes run the same program."""
+        return FRAMES_VERSION
+
     def arrive(self, sender: int, kind: bytes, identity: int, body: bytes) -> None:
         """A frame of another node."""
-        if kind != b"raft" or self._is_ours(sender, identity):
+        if kind not in OF_GROUPS or self._is_ours(sender, identity):
             self.handlers[kind](sender, memoryview(body))
 
 
@@ -298,15 +303,21 @@ class StreamCluster:
 
     node_type: Any = ClusterNode
 
-    def __init__(self, size: int = 3, seed: int = 1, part_bytes: int = 256 << 10) -> None:
-        """`part_bytes`: of a part of a state."""
+    def __init__(
+        self, size: int = 3, seed: int = 1, part_bytes: int = 256 << 10, leases: bool = False
+    ) -> None:
+        """`part_bytes`: of a part of a state. `leases`: as nodes that are shipped have them."""
         self.seed = seed
         self.loop = TwinLoop()
         self.errors: list[object] = []
         self.loop.set_exception_handler(lambda loop, context: self.errors.append(context))
-        self.options = RaftOptions(snapshot_part_bytes=part_bytes)
+        self.options = RaftOptions(
+            snapshot_part_bytes=part_bytes, defer_commits=True, lease_reads=leases
+        )
         self.cut: set[tuple[int, int]] = set()
         """(from, to): what is sent there is lost."""
+        self.slow: dict[tuple[int, int], float] = {}
+        """(from, to): seconds that frames take besides."""
         self.wanted: list[Wanted] = []
         self.nodes = {number: self.node_type(self, number) for number in range(1, size + 1)}
         self._number = 0
@@ -329,7 +340,7 @@ class StreamCluster:
                 node.loop._run(node.hear, sender, *frame)
 
         if (sender, to) not in self.cut:
-            self.loop.call_later(LATENCY_S, arrive)
+            self.loop.call_later(LATENCY_S + self.slow.get((sender, to), 0.0), arrive)
         return True
 
     def wait(self, condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -347,14 +358,15 @@ class StreamCluster:
         assert self.errors == [], self.errors
 
     def make(self, name: str = "S", group: int = 2, **fields: Any) -> Wanted:
-        """A stream on the first three nodes."""
+        """A stream on the first nodes, three unless `num_replicas` says another number."""
+        size = fields.setdefault("num_replicas", 3)
         wanted = StreamConfig(
-            name=name, num_replicas=3, **{"subjects": [f"{name.lower()}.>"], **fields}
+            name=name, **{"subjects": [f"{name.lower()}.>"], **fields}
         )
         config = stream_config.checked(
-            wanted, self.nodes[1].jetstream.account_js(ACCOUNT).scope(False, 3)
+            wanted, self.nodes[1].jetstream.account_js(ACCOUNT).scope(False, size)
         )
-        found = Wanted(name, config, group, [1, 2, 3], [BOOT, BOOT, BOOT])
+        found = Wanted(name, config, group, list(range(1, size + 1)), [BOOT] * size)
         self.wanted.append(found)
         for number in found.peers:
             self.nodes[number].streams.start(found)

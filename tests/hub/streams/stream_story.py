@@ -1,7 +1,8 @@
 """Clients and faults over replicated streams, from a seed, and what must hold at every moment.
 
 Checked while it runs: no sequence is acknowledged for two messages, no message id for two
-sequences, nothing is delivered again whose ack was confirmed. Checked when faults have stopped:
+sequences, nothing is delivered again whose ack was confirmed, no direct get at any node shows less
+than what was acknowledged or read before it was asked for. Checked when faults have stopped:
 what was acknowledged is there on every replica, replicas are equal, the stream takes writes.
 """
 
@@ -31,8 +32,9 @@ class StreamStory:
         self.chance = SeededRandom(seed)
         self.steps = steps
         self.kind = KINDS[self.chance.below(len(KINDS))]
-        self.cluster = StreamCluster(3, seed, (200, 256 << 10)[seed % 2])
-        fields: dict[str, Any] = {"duplicate_window": 60_000_000_000}
+        parts = (200, 256 << 10)[seed % 2]
+        self.cluster = StreamCluster(3, seed, parts, leases=seed % 3 != 0)
+        fields: dict[str, Any] = {"duplicate_window": 60_000_000_000, "allow_direct": True}
         if self.kind == "bounded":
             fields["max_msgs"] = 20
         if self.kind == "workqueue":
@@ -43,7 +45,10 @@ class StreamStory:
         self.waiting: dict[bytes, float] = {}
         self.sent = 0
         self.confirmed: set[int] = set()
-        self.newest_term = 0
+        self.newest: dict[str, int] = {}
+        """By subject: the last sequence that somebody knows of."""
+        self.gets = 0
+        """Direct gets that were answered."""
         self.done: list[str] = []
 
     def check(self, holds: bool, what: str) -> None:
@@ -68,14 +73,53 @@ class StreamStory:
         inbox = f"_INBOX.p.{self.cluster.number()}"
         self.waiting[name] = self.cluster.loop.time()
 
+        subject = f"s.{name[-1] % 4}"
+
         def told(payload: bytes) -> None:
             answer = json.loads(payload)
             if "error" not in answer:
                 self.took(answer["seq"], name)
+                self.knows(subject, answer["seq"])
 
         node.listen(inbox, told)
         block = b"NATS/1.0\r\nNats-Msg-Id: " + name + b"\r\n\r\n"
-        node.publish(f"s.{self.chance.below(4)}", name, inbox, block)
+        node.publish(subject, name, inbox, block)
+
+    def knows(self, subject: str, sequence: int) -> None:
+        """Somebody has heard that a message is the last one of a subject, or was."""
+        self.newest[subject] = max(self.newest.get(subject, 0), sequence)
+
+    def get(self, node: ClusterNode, at_once: bool = False) -> None:
+        """A client of some node gets the last message of a subject; `at_once`: before the node does
+        anything else."""
+        subject = f"s.{self.chance.below(4)}"
+        inbox = f"_INBOX.g.{self.cluster.number()}"
+        before: list[int] = []
+
+        def told(s: bytes, r: bytes, block: bytes, payload: bytes, o: object) -> None:
+            words = block.split()
+            if block.startswith(b"NATS/1.0 404"):
+                gone = self.kind != "limits" or not before[0]
+                self.check(gone, f"nothing on {subject}, where {before[0]} was before")
+                self.gets += 1
+            elif b"Nats-Sequence:" in words:
+                sequence = int(words[words.index(b"Nats-Sequence:") + 1])
+                text = f"{sequence} is the last of {subject}, where {before[0]} was before"
+                self.check(sequence >= before[0] or self.kind == "workqueue", text)
+                self.knows(subject, sequence)
+                self.gets += 1
+
+        def ask() -> None:
+            before.append(self.newest.get(subject, 0))
+            name = f"$JS.API.DIRECT.GET.S.{subject}".encode()
+            node.account.send(name, b"", inbox.encode(), b"", own=True)
+            node.kernel.turn()
+
+        node.account.insert(CallbackSink(inbox.encode(), told))
+        if at_once:
+            ask()
+        else:
+            node.loop.call_later(self.chance.below(30) / 1000, ask)
 
     def took(self, sequence: int, name: bytes) -> None:
         """A message was acknowledged."""
@@ -101,6 +145,9 @@ class StreamStory:
     def read(self) -> None:
         """Fetch some messages, and acknowledge them with a wish to hear of it. Some clients are at
         a node that does not know yet that another one leads."""
+        for each in self.cluster.nodes.values():
+            if each.up and self.chance.below(2):
+                self.get(each)
         node = self.living()
         if self.chance.below(3) == 0:
             believers = [n for n in self.cluster.nodes.values() if n.up and n.streams.stream(GROUP)]
@@ -116,6 +163,9 @@ class StreamStory:
     def read_of_both(self, cut_off: ClusterNode) -> None:
         """Clients of a leader that is cut off, and of the one that takes its place, fetch."""
         now = self.living()
+        for each in self.cluster.nodes.values():
+            if each.up:
+                self.get(each)
         for node in (now, cut_off):
             if node is not None and node.up and node.streams.stream(GROUP) is not None:
                 self.read_at(node)
@@ -133,6 +183,7 @@ class StreamStory:
         inbox, request = self.listen_for_messages(node)
         node.account.send(NEXT.encode(), request, inbox.encode(), b"", own=True)
         node.kernel.turn()
+        self.get(node, at_once=True)
 
     def got(self, node: ClusterNode, reply: bytes, payload: bytes) -> None:
         """A message was delivered."""
@@ -160,7 +211,7 @@ class StreamStory:
         """Something breaks, or is mended."""
         up = [node for node in self.cluster.nodes.values() if node.up]
         down = [node for node in self.cluster.nodes.values() if not node.up]
-        what = self.chance.below(10)
+        what = self.chance.below(11)
         if what < 2 and len(up) > 1:
             node = self.living() if self.chance.below(2) else None
             node = node or up[self.chance.below(len(up))]
@@ -181,6 +232,9 @@ class StreamStory:
         elif what == 3:
             self.done.append("mend")
             self.cluster.cut.clear()
+            self.cluster.slow.clear()
+        elif what == 10:
+            self.slow_down((1 + self.chance.below(3), 1 + self.chance.below(3)))
         elif what == 4 and len(down) == 0:
             leader = self.living()
             other = 1 + self.chance.below(3)
@@ -216,12 +270,18 @@ class StreamStory:
                     self.done.append(f"open {node.number}")
                     node.open()
 
+    def slow_down(self, pair: tuple[int, int]) -> None:
+        """Frames from one node to another take longer."""
+        self.done.append(f"slow {pair}")
+        self.cluster.slow[pair] = self.chance.below(100) / 1000
+
     def go_on(self) -> None:
         """Processes that were stopped run again."""
         for node in self.cluster.nodes.values():
             if node.up and node.loop.stopped is not None:
                 lives = node.streams.stream(GROUP) is not None
-                node.go_on(lambda n=node: self.read_first(n)) if lives else node.go_on()
+                first = self.read_first if lives else lambda n: self.get(n, at_once=True)
+                node.go_on(lambda n=node, act=first: act(n))
 
     def wipe(self) -> None:
         """Take a follower's disk away, when all members are as good as new and it has everything.
@@ -272,6 +332,7 @@ class StreamStory:
     def calm(self) -> None:
         """Faults have stopped: everything must come right."""
         self.cluster.cut.clear()
+        self.cluster.slow.clear()
         self.go_on()
         for node in self.cluster.nodes.values():
             if not node.up:
@@ -282,6 +343,8 @@ class StreamStory:
             self.publish(leader, name)
         self.cluster.wait(lambda: not self.waiting, 30)
         self.cluster.settle(GROUP)
+        for node in self.cluster.nodes.values():
+            self.cluster.wait(lambda n=node: self.answers(n), 10)
         rows = {n: node.replica_rows(GROUP) for n, node in self.cluster.nodes.items()}
         for number, found in rows.items():
             self.check(found == rows[1], f"node {number} has another replica than node 1")
@@ -289,6 +352,14 @@ class StreamStory:
             self.compare(found[0], held)
         keys = [row[0] for row in rows[1][1:]]
         self.check(b"consumer/C" in keys, "the consumer is gone")
+
+    def answers(self, node: ClusterNode) -> bool:
+        """Whether a node answers direct gets; it is asked again and again."""
+        before = self.gets
+        for _ in range(4):
+            self.get(node)
+        self.cluster.sleep(0.2)
+        return self.gets > before
 
     def compare(self, state: tuple[Any, ...], held: dict[int, bytes]) -> None:
         """One replica against what clients know."""

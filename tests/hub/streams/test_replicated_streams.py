@@ -3,6 +3,7 @@
 import json
 
 import msgspec
+import pytest
 
 from headwater.edge.kernel.kernel import CallbackSink
 from tests.hub.streams.stream_cluster import BOOT, StreamCluster, Wanted
@@ -433,3 +434,39 @@ def test_publishers_of_a_leader_that_is_replaced_hear_that_nobody_knows() -> Non
     cluster.settle()
     assert equal_replicas(cluster)[0] == (1, 2, 2)
     assert len(heard) == 3
+
+
+READS = {
+    "last-of-a-subject": ("DIRECT.GET.S.s.a", b""),
+    "with-a-body": ("DIRECT.GET.S", b'{"last_by_subj": "s.a"}'),
+    "block": ("BLOCK.GET.S", b'{"seq": 1}'),
+}
+
+
+@pytest.mark.parametrize("read", list(READS))
+def test_reads_of_a_leader_that_is_replaced_are_not_answered_by_it(read: str) -> None:
+    """Whether it was cut off, or its process stood still: nobody gets what is no more the last."""
+    subject, body = READS[read]
+    cluster = StreamCluster()
+    cluster.make(allow_direct=True)
+    old = cluster.leader()
+    old.ask("s.a", b"1")
+    heard: list[bytes] = []
+    old.listen("answer", heard.append)
+    # A leader that is heard answers at once, also after a rest.
+    cluster.sleep(5)
+    old.publish(f"$JS.API.{subject}", body, reply="answer")
+    cluster.wait(lambda: any(b"1" in data for data in heard), 1)
+    heard.clear()
+    others = [number for number in cluster.nodes if number != old.number]
+    cluster.cut |= {pair for other in others for pair in ((old.number, other), (other, old.number))}
+    old.stop_process()
+    new = cluster.leader(besides=old.number)
+    new.ask("s.a", b"2")
+
+    def first() -> None:
+        old.publish(f"$JS.API.{subject}", body, reply="answer")
+
+    old.go_on(first)
+    cluster.wait(lambda: bool(heard), 5)
+    assert heard == [b""]

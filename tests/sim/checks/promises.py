@@ -254,10 +254,11 @@ class Promises:
         voters = raft.log.config.voters
         self.require(raft.is_leader, "a read is confirmed by no leader")
         number = self.told.asked.get(read)
+        now_ns = raft.moment_ns if self.heard.kind is Kind.READ else self.now_ns
         self.require(number is not None, "a read that nobody asked for")
         self.require(
             self.told.confirmed(voters, number or 0)
-            or (self.now_ns is not None and self.told.leased(voters, self.now_ns)),
+            or (now_ns is not None and self.told.leased(voters, now_ns)),
             "a read without a majority's word",
         )
         term = raft.log.term(index) if index > raft.log.base_index else raft.term

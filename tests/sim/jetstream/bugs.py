@@ -8,7 +8,7 @@ from typing import Any
 
 from headwater.edge.jetstream.api import api_consumer, api_stream
 from headwater.edge.jetstream.config import consumer_config
-from headwater.edge.jetstream.consumer import consumer_recovery
+from headwater.edge.jetstream.consumer import consumer_recovery, consumers
 from headwater.edge.jetstream.node.age_watch import AgeWatch
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.progress import consumer_setup, consumer_state
@@ -147,6 +147,14 @@ def _always_live(original: Any) -> Any:
     return property(lambda self: LIVE)
 
 
+def _careless(original: Any) -> Any:
+    def add(consumer: Any) -> None:
+        consumer.copies = False
+        original(consumer)
+
+    return add
+
+
 def _short_window(original: Any) -> Any:
     def load(stream: Any) -> None:
         original(stream)
@@ -269,6 +277,11 @@ _BUGS = (
             (OriginFollower, "_start", _cursor_without_data),
             (OriginFollower, "_listen", lambda original: OriginFollower._start.listen),  # type: ignore[attr-defined]
         ),
+    ),
+    Bug(
+        "mirror-passes-over-too-early",
+        "a mirror passes over what was removed before that is durable at its origin",
+        ((consumers, "add", _careless),),
     ),
     Bug(
         "mirror-always-live",

@@ -93,7 +93,7 @@ class MirrorCheck:
             origin, _ = ends
             missing = [
                 n for n in range(origin.first_seq, store.last_seq + 1)
-                if n not in held and origin.get(n) is not None and not book.may_be_gone(n)
+                if n not in held and origin.get(n) is not None
             ]
             self.world.check(not missing, f"the mirror has passed {missing} over, which are there")
 
@@ -135,6 +135,6 @@ class MirrorCheck:
             assert ends is not None
             lacks = [
                 sequence for sequence in held
-                if ends[1].get(sequence) is None and not self.story.book.may_be_gone(sequence)
+                if ends[1].get(sequence) is None
             ]
             self.world.check(not lacks, f"the mirror lacks {lacks}")

@@ -187,13 +187,6 @@ class StreamBook:
 
     # -- what must hold -----------------------------------------------------------
 
-    def may_be_gone(self, sequence: int) -> bool:
-        """Whether a removal was asked for, which a mirror may have seen before it was durable, and
-        which a power cut has taken back."""
-        message = self.by_name.get(self.names.get(sequence, b""))
-        asked = message is not None and any(p.covers(sequence, message) for p in self.purges)
-        return sequence in self.may_go or asked
-
     def excused(self, sequence: int, message: Message, last: int) -> bool:
         """Whether a message may be missing from a stream that ends at `last`."""
         if sequence in self.may_go or sequence in self.gone:

@@ -199,6 +199,11 @@ class World:
         if not holds:
             self.wrong(what)
 
+    def judge(self) -> None:
+        """Raise Violation for what was wrong in this round, or behind the last one."""
+        if self.problem:
+            raise Violation(self.problem)
+
     def __enter__(self) -> "World":
         self._root.addHandler(self._faults)
         self._root.setLevel(logging.WARNING)
@@ -267,8 +272,7 @@ class World:
                 loop.run_ready()
                 for action in self.after:
                     action()
-                if self.problem:
-                    raise Violation(self.problem)
+                self.judge()
         return ran
 
     def sleep(self, seconds: float) -> None:

@@ -13,6 +13,7 @@ from headwater.edge.ports.twins.chance import SeededRandom
 from headwater.federation.origins.health import RECREATED
 from tests.sim.jetstream import faults
 from tests.sim.jetstream.machines import Machine
+from tests.sim.jetstream.mirror import CUT_NS
 from tests.sim.jetstream.network import Network
 from tests.sim.jetstream.plan import Step
 from tests.sim.jetstream.stream_book import Message, Purge, StreamBook, short
@@ -85,6 +86,7 @@ class Story:
             world.sleep(step.ms / 1000)
             self._do(step)
         self._calm()
+        world.judge()
         return Outcome(
             len(self.plan),
             self.sent,
@@ -368,9 +370,12 @@ class Story:
     def mirrors_another(self) -> bool:
         """Whether the mirror has messages of an origin that is no more."""
         stream, far = self.copy.stream(MIRROR), self.origin.stream(FAR)
-        if stream is None or far is None or not stream.store.messages:
+        if stream is None or far is None:
             return False
-        making = self.far.of(stream.store.get(stream.store.first_seq).payload)
+        first = next(iter(self._held(stream)), None)
+        if first is None:
+            return False
+        making = self.far.of(first[1].payload)
         return making is not self.far.makings[far.incarnation]
 
     def _do_look(self, step: Step) -> None:
@@ -406,6 +411,17 @@ class Story:
         up = world.wait(lambda: all(m.is_up for m in self.machines), CALM_S)
         world.check(up, "a node does not start")
         world.sleep(3)
+        self._settle()
+        self._part()
+        self.compare()
+        stream = self.origin.stream(FAR)
+        assert stream is not None
+        self.far.makings[stream.incarnation].book.compare(stream.store, "the origin at the end")
+        self._is_whole(stream)
+
+    def _settle(self) -> None:
+        """Wait until everything is where it should be."""
+        world = self.world
         end = world.now_ns + int(CALM_S * SECOND_NS)
         settled = False
         step = Step(0, "resume", 0, 0, 0)
@@ -416,11 +432,25 @@ class Story:
             self._meet_makings()
             settled = not self._unsettled()
         world.check(settled, f"it does not come to rest: {self._unsettled()}")
-        self.compare()
-        stream = self.origin.stream(FAR)
-        assert stream is not None
-        self.far.makings[stream.incarnation].book.compare(stream.store, "the origin at the end")
-        self._is_whole(stream)
+        world.judge()
+
+    def _part(self) -> None:
+        """The link is cut, and nothing else is wrong: the copies say so, and take afterwards what
+        the origin got meanwhile."""
+        world = self.world
+        silently = bool(self.chance.below(2))
+        world.note(f"parted, {'silently' if silently else 'openly'}")
+        self.network.cut(silently)
+        self.touched.touched()
+        world.sleep(CUT_NS / SECOND_NS + 1)
+        # A cut of the plan may have been due to end.
+        for kind in () if self.network.up else ("mirror", "source"):
+            Said(world, self.row(kind), far=True).cut_off(self.touched.calm_ns)
+        self._do_publish(Step(0, "publish", 2, 0, 0))
+        world.sleep(1)
+        self.network.mend()
+        self.touched.touched()
+        self._settle()
 
     def _unsettled(self) -> list[str]:
         found = [f"{key} lacks {lacks[:9]}" for key, lacks in self.lacking().items() if lacks]
@@ -436,13 +466,12 @@ class Story:
         """The mirror has what the origin has, and nothing else of it but what went since."""
         mirror = self.copy.stream(MIRROR)
         assert mirror is not None
-        book = self.far.makings[far.incarnation].book
         for sequence, message in self._held(far):
             copied = mirror.store.get(sequence)
-            lost = copied is None and not book.may_be_gone(sequence)
-            self.world.check(not lost, f"the mirror lacks {sequence}")
-            if copied is not None:
-                self.world.check(copied.payload == message.payload, f"{sequence} differs")
+            there = copied is not None
+            self.world.check(there, f"the mirror lacks {sequence}")
+            same = not there or copied.payload == message.payload
+            self.world.check(same, f"{sequence} differs")
 
 
 class _Struck:

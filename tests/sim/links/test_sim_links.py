@@ -11,7 +11,10 @@ from tests.sim.links.runner import SEARCH, STEPS, attempt, explain
 from tests.sim.links.story import Outcome, Story
 from tests.sim.planted.bug import Bug
 
-SAMPLE = ("mirror-skips-one", "another-unnoticed", "source-forgets-its-end", "unknown-is-zero")
+SAMPLE = (
+    "mirror-skips-one", "another-unnoticed", "source-forgets-its-end", "unknown-is-zero",
+    "silence-not-noticed", "dialled-once",
+)  # fmt: skip
 """The others: `make sim-links ARGS=--bugs`."""
 
 

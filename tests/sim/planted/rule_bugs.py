@@ -193,6 +193,11 @@ bug(
     ),
 )
 bug(
+    "read-tells-any-commit",
+    "the answer to a read tells a commit beyond what is known to be the leader's log",
+    (reads, "hear_commit", lambda original: lambda r, term, index: _commit_unverified(r, index)),
+)
+bug(
     "round-before-the-read",
     "a round of heartbeats confirms a read that came after it",
     (reads, "lead_read", lambda original: lambda *asked: _one_round_early(original, *asked)),
@@ -210,6 +215,11 @@ def _ticks_only(r):
         return False
     ticks = r.options.election_ticks * r.options.lease_share_percent // 100
     return r.ticks - confirmed.ticks < ticks
+
+
+def _commit_unverified(r, index):
+    if not r.is_leader:
+        r.commit_to(min(index, r.log.last))
 
 
 def _begin_lease_now(r):

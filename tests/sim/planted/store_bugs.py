@@ -6,6 +6,7 @@ from headwater.hub.stored import group_store, start
 from headwater.hub.stored.group_log import GroupLog, encode_run
 from headwater.hub.stored.group_store import GroupStore
 from headwater.hub.stored.replica import Replica
+from headwater.hub.stored.spill import Spill
 from headwater.hub.stored.start import BOOT_GROUP
 from tests.sim.planted.bug import BUGS, Bug
 
@@ -114,6 +115,26 @@ def _only_boot(original):
     return write_hard
 
 
+def _next_data(original):
+    def read(self, chunk):
+        entries = original(self, chunk)
+        datas = [entry.data for entry in entries]
+        shifted = zip(entries, [*datas[1:], *datas[:1]], strict=True)
+        return [entry._replace(data=data) for entry, data in shifted]
+
+    return read
+
+
+def _gone_too_far(original):
+    return property(lambda self: original.fget(self) + 1)
+
+
+def _term_of_now(original):
+    return lambda self, spills, group, before, term: original(
+        self, spills, group, before, term + 1
+    )
+
+
 STORE_BUGS = (
     Bug(
         "told-at-once",
@@ -155,6 +176,21 @@ STORE_BUGS = (
         "checkpoint-without-newest",
         "a checkpoint of the log leaves a group's newest entry out",
         ((GroupStore, "_whole", _newest_left_out),),
+    ),
+    Bug(
+        "old-entries-mixed-up",
+        "entries that are read from files have each other's data",
+        ((Spill, "_read", _next_data),),
+    ),
+    Bug(
+        "old-entries-with-a-hole",
+        "memory lets go of more than files have",
+        ((Spill, "last", _gone_too_far),),
+    ),
+    Bug(
+        "old-entries-of-another-term",
+        "the term before entries in files is a wrong one",
+        ((Spill, "__init__", _term_of_now),),
     ),
     Bug(
         "hard-state-unwritten",

@@ -79,8 +79,9 @@ def shrunk(world: World, fails: Callable[[World], Any]) -> World:
 def _lists(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Where lists are that something may be left out of, the longest first."""
     found = [("pubs",), ("asks",), ("users",), ("holds",)]
-    found += [("accounts", name, kind) for name in value["accounts"]
-              for kind in ("imports", "exports")]
+    found += [
+        ("accounts", name, kind) for name in value["accounts"] for kind in ("imports", "exports")
+    ]
     yield from (path + each for each in found)
 
 
@@ -93,6 +94,8 @@ def _at(world: World, path: tuple[Any, ...]) -> list[Any]:
 
 def told(seed: int, world: World, found: list[str]) -> str:
     """A failure, with what is needed to see it again."""
-    head = f"seed {seed} ({world['mode']}): {len(found)} decisions differ; " \
+    head = (
+        f"seed {seed} ({world['mode']}): {len(found)} decisions differ; "
         f"make decisions SEED={seed} RUNS=1"
+    )
     return "\n".join([head, *found[:SHOWN], json.dumps(world)])

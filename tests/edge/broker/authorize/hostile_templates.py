@@ -54,7 +54,14 @@ PROBES = (
 )  # fmt: skip
 """Subjects that are subscribed to, and published to."""
 ODD = (
-    "a\x85", "in.a\x85", "ina\xa0", "in.a\xa0", "a\xa0.x", "in.\xa0a", "in.\xe9", "in.\x85.z",
+    "a\x85",
+    "in.a\x85",
+    "ina\xa0",
+    "in.a\xa0",
+    "a\xa0.x",
+    "in.\xa0a",
+    "in.\xe9",
+    "in.\x85.z",
 )
 """Subjects that are published to only."""
 PUBLISHED = "".join(f"PUB {subject} 0\r\n\r\n" for subject in (*PROBES, *ODD))
@@ -79,14 +86,17 @@ class Case:
 
     def __str__(self) -> str:
         rule = f"{self.form} {TEMPLATES[self.template]!r}"
-        return f"{rule} name {self.name[:30]!r} tags {[tag[:30] for tag in self.tags]} " \
+        return (
+            f"{rule} name {self.name[:30]!r} tags {[tag[:30] for tag in self.tags]} "
             f"account {ACCOUNTS[self.account]!r}"
+        )
 
     def is_odd(self) -> bool:
         """Whether something about it has a control byte, or a space beyond ASCII."""
         text = "".join((self.name, *self.tags, ACCOUNTS[self.account]))
-        return any(ord(each) < 32 or each == "\x7f" or (each != " " and each.isspace())
-                   for each in text)
+        return any(
+            ord(each) < 32 or each == "\x7f" or (each != " " and each.isspace()) for each in text
+        )
 
     def token(self) -> str:
         """The user's token."""

@@ -183,8 +183,14 @@ async def test_an_imported_service_acknowledges_nothing(
 
 @pytest.mark.parametrize(
     "subject",
-    ["$JS.API.INFO", "$JS.hub.API.INFO", "$SYS.REQ.SERVER.PING", "$JS.ACK.S.C.1.1.1.1.0",
-     "$JS.SNAPSHOT.RESTORE.S.x", "$NRG.V.g"],
+    [
+        "$JS.API.INFO",
+        "$JS.hub.API.INFO",
+        "$SYS.REQ.SERVER.PING",
+        "$JS.ACK.S.C.1.1.1.1.0",
+        "$JS.SNAPSHOT.RESTORE.S.x",
+        "$NRG.V.g",
+    ],
 )
 def test_reserved(subject: str) -> None:
     assert is_reserved(subject.encode())
@@ -192,8 +198,20 @@ def test_reserved(subject: str) -> None:
 
 @pytest.mark.parametrize(
     "subject",
-    ["$JS.EVENT.ADVISORY.STREAM.CREATED.S", "$JS.FC.S.C.x", "$JSC.R.x", "_R_.x.y", "$KV.b.k",
-     "$JS", "$JS.", "$JS.API", "$SYS", "api", "$JS.M.x", ""],
+    [
+        "$JS.EVENT.ADVISORY.STREAM.CREATED.S",
+        "$JS.FC.S.C.x",
+        "$JSC.R.x",
+        "_R_.x.y",
+        "$KV.b.k",
+        "$JS",
+        "$JS.",
+        "$JS.API",
+        "$SYS",
+        "api",
+        "$JS.M.x",
+        "",
+    ],
 )
 def test_not_reserved(subject: str) -> None:
     assert not is_reserved(subject.encode())
@@ -204,8 +222,14 @@ async def test_what_the_node_sends_is_guarded() -> None:
     got: list[bytes] = []
     account.insert(CallbackSink(b">", lambda subject, *_: got.append(subject)))
     for subject, reply in [
-        (b"a b", b""), (b"a\r\nPING", b""), (b"", b""), (b"ok", b"r\n"), (b"x" * 40_000, b""),
-        (b"aaaaaaaa\x7f", b""), (b"aaaaaaaaaaaa\x1faaaaaaaaa", b""), (b"$JS.API.INFO", b""),
+        (b"a b", b""),
+        (b"a\r\nPING", b""),
+        (b"", b""),
+        (b"ok", b"r\n"),
+        (b"x" * 40_000, b""),
+        (b"aaaaaaaa\x7f", b""),
+        (b"aaaaaaaaaaaa\x1faaaaaaaaa", b""),
+        (b"$JS.API.INFO", b""),
     ]:
         account.send(subject, json.dumps({}).encode(), reply)
     assert got == [] and account.refused == 8

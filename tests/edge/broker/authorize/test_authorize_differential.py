@@ -19,12 +19,26 @@ DECISIONS = 60
 WORDS = ["a", "b", "$JS", "API", "STREAM", "hub", "_INBOX", "$KV"]
 QUEUES = ["q1", "q2", "q1.x"]
 FIXED = [
-    "$JS.API.STREAM.INFO.S", "$JS.hub.API.STREAM.INFO.S", "$JS.hub.API.STREAM.DELETE.S",
-    "$JS.API.STREAM.DELETE.S", "$JS.hub.API.$KV.b.k", "$KV.b.k", "$JS.ACK.S.C.1.1.1.1.0", "_R_.x.y",
+    "$JS.API.STREAM.INFO.S",
+    "$JS.hub.API.STREAM.INFO.S",
+    "$JS.hub.API.STREAM.DELETE.S",
+    "$JS.API.STREAM.DELETE.S",
+    "$JS.hub.API.$KV.b.k",
+    "$KV.b.k",
+    "$JS.ACK.S.C.1.1.1.1.0",
+    "_R_.x.y",
 ]
 RULES = [
-    "$JS.API.STREAM.DELETE.>", "$JS.API.>", "$JS.hub.API.>", "$KV.>", "$KV.b.*", "a.>", "*.b", ">",
-    "_INBOX.>", "$JS.ACK.>",
+    "$JS.API.STREAM.DELETE.>",
+    "$JS.API.>",
+    "$JS.hub.API.>",
+    "$KV.>",
+    "$KV.b.*",
+    "a.>",
+    "*.b",
+    ">",
+    "_INBOX.>",
+    "$JS.ACK.>",
 ]
 
 
@@ -43,10 +57,12 @@ def pattern(chance: random.Random) -> str:
 
 def rule(chance: random.Random, queues: bool) -> Any:
     """Permissions of one direction, in one of the forms that the configuration has."""
+
     def some() -> list[str]:
         found = [pattern(chance) for _ in range(chance.randint(1, 4))]
-        return [f"{p} {chance.choice(QUEUES)}" if queues and chance.random() < 0.2 else p
-                for p in found]
+        return [
+            f"{p} {chance.choice(QUEUES)}" if queues and chance.random() < 0.2 else p for p in found
+        ]
 
     form = chance.randrange(4)
     if form == 0:
@@ -76,7 +92,7 @@ def configuration(chance: random.Random) -> str:
         default = {"publish": rule(chance, queues=False), "subscribe": rule(chance, queues=True)}
         accounts["A"]["default_permissions"] = default
         users[-1]["permissions"] = {"publish": ">", "subscribe": ">"}
-    return f'jetstream {{ store_dir: store, domain: hub }}\naccounts: {json.dumps(accounts)}\n'
+    return f"jetstream {{ store_dir: store, domain: hub }}\naccounts: {json.dumps(accounts)}\n"
 
 
 def operations(chance: random.Random) -> list[str]:
@@ -160,7 +176,5 @@ async def test_the_same_decisions(seed: int) -> None:
             mine, real = await asyncio.gather(
                 *(asyncio.to_thread(play, server.port, seed) for server in (one, other))
             )
-            different = [
-                f"{k}: {mine[k]} | {real[k]}" for k in real if mine[k] != real[k]
-            ]
+            different = [f"{k}: {mine[k]} | {real[k]}" for k in real if mine[k] != real[k]]
             assert not different, "\n".join(different[:20])

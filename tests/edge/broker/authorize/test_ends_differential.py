@@ -39,8 +39,7 @@ def configuration(rules: list[dict[str, list[str]]], leaf: int) -> str:
     ]
     users.append({"user": "admin", "password": "p"})
     return (
-        f"authorization {{ users: {json.dumps(users)} }}\n"
-        f"leafnodes {{ listen: '{HOST}:{leaf}' }}\n"
+        f"authorization {{ users: {json.dumps(users)} }}\nleafnodes {{ listen: '{HOST}:{leaf}' }}\n"
     )
 
 

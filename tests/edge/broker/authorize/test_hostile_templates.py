@@ -42,7 +42,8 @@ def test_nobody_may_do_more() -> None:
     more = [f"{case}: {sorted(here - there)}" for case, here, there in rows if here - there]
     assert not more, "\n".join(more[:10])
     less = [
-        f"{case}: {sorted(there - here)[:10]}" for case, here, there in rows
+        f"{case}: {sorted(there - here)[:10]}"
+        for case, here, there in rows
         if there - here and not is_stricter(case, there - here)
     ]
     assert not less, "\n".join(less[:10])

@@ -16,15 +16,26 @@ TABLES = ("edge/broker/rights/rules.py", "edge/broker/rights/grants.py", "securi
 """Where permissions are kept; one table may ask the one below it."""
 
 VERDICTS = {
-    "can_publish", "can_subscribe", "needs_delivery_check", "delivery_denied", "publish_cache",
-    "withholds", "permits", "permits_interest", "may",
+    "can_publish",
+    "can_subscribe",
+    "needs_delivery_check",
+    "delivery_denied",
+    "publish_cache",
+    "withholds",
+    "permits",
+    "permits_interest",
+    "may",
 }
 """What the tables answer, and the method by which the door asks a principal."""
 
 RESERVED = {"reserved", "reserved_reply", "exempt"}
 
 HANDS_OVER = {
-    "account.py", "client.py", "service_import.py", "stream_imports.py", "msg_trace.py",
+    "account.py",
+    "client.py",
+    "service_import.py",
+    "stream_imports.py",
+    "msg_trace.py",
     "api_sinks.py",
 }
 """Modules that give a message to a sink: the routing that has asked, and what it is made of."""
@@ -102,7 +113,9 @@ def test_a_granted_answer_is_used_up() -> None:
 
 def test_a_link_is_held_to_its_rules() -> None:
     peer = Peer(
-        comes=Rules([b"in.>"]), leaves=Rules([b"out.>"]), wants=Rules([b"out.>"]),
+        comes=Rules([b"in.>"]),
+        leaves=Rules([b"out.>"]),
+        wants=Rules([b"out.>"]),
         asks=Rules([b"in.>"]),
     )
     assert peer.may_publish(b"in.x") and not peer.may_publish(b"out.x")

@@ -43,8 +43,14 @@ QUEUES = ("v1.x", "v2.x", "v1.y", "v2")
 QUEUE_RULES = ("v1.*", "v2.>", "v1.x", "*.x", "v2", ">")
 RESPONSES = ("single", "stream", "chunked")
 TEMPLATES = (
-    "{{name()}}.>", "a.{{tag(team)}}.*", "{{tag(team)}}.{{tag(zone)}}", "b.{{account-name()}}",
-    "c.{{account-tag(region)}}.>", "{{subject()}}", "a.{{ Tag(team) }}", "*.{{account-subject()}}",
+    "{{name()}}.>",
+    "a.{{tag(team)}}.*",
+    "{{tag(team)}}.{{tag(zone)}}",
+    "b.{{account-name()}}",
+    "c.{{account-tag(region)}}.>",
+    "{{subject()}}",
+    "a.{{ Tag(team) }}",
+    "*.{{account-subject()}}",
 )
 ENDS = 4102444800
 """A time that is far away, in Unix seconds."""
@@ -74,6 +80,7 @@ def pattern(chance: random.Random, *, end: bool = True) -> str:
 
 def rules(chance: random.Random, queues: bool, templates: bool) -> dict[str, list[str]]:
     """Allowed and denied subjects of one direction."""
+
     def some() -> list[str]:
         found = []
         for _ in range(chance.randint(1, 3)):
@@ -124,9 +131,7 @@ def export(chance: random.Random) -> dict[str, Any]:
     return found
 
 
-def narrowed(
-    chance: random.Random, importer: str, offer: dict[str, Any], wrong: float
-) -> str:
+def narrowed(chance: random.Random, importer: str, offer: dict[str, Any], wrong: float) -> str:
     """What an account imports of an export: all of it, or a part; with a chance of `wrong` in
     another account's place."""
     tokens = []
@@ -197,29 +202,43 @@ def user(chance: random.Random, name: str, account: str, mode: str) -> dict[str,
 def make(seed: int, mode: str) -> World:
     """The world of a seed."""
     chance = random.Random(f"{seed} {mode}")
-    accounts: World = {name: {"exports": [export(chance) for _ in range(chance.randint(1, 3))]}
-                       for name in ACCOUNTS}
+    accounts: World = {
+        name: {"exports": [export(chance) for _ in range(chance.randint(1, 3))]}
+        for name in ACCOUNTS
+    }
     world: World = {"mode": mode, "accounts": accounts}
     for name in ACCOUNTS:
         accounts[name]["imports"] = imports(chance, name, world)
         if chance.random() < 0.3:
             accounts[name]["default"] = permissions(chance)
-    users = [user(chance, f"u{n}", account, mode)
-             for n, account in enumerate(name for name in ACCOUNTS for _ in range(USERS))]
+    users = [
+        user(chance, f"u{n}", account, mode)
+        for n, account in enumerate(name for name in ACCOUNTS for _ in range(USERS))
+    ]
     names = [each["name"] for each in users]
     world["users"] = users
     world["no_auth"] = chance.choice(["", *names]) if mode == "conf" else ""
     world["asks"] = [
-        [chance.choice(names), pattern(chance) if chance.random() < 0.8 else literal(chance),
-         chance.choice(("", "", *QUEUES))] for _ in range(60)
+        [
+            chance.choice(names),
+            pattern(chance) if chance.random() < 0.8 else literal(chance),
+            chance.choice(("", "", *QUEUES)),
+        ]
+        for _ in range(60)
     ]
     # A queue group has one member, so that it is no chance who gets a message.
     world["holds"] = [
-        [name, pattern(chance, end=False), f"{chance.choice(QUEUES)}.{name}.{n}"
-         if chance.random() < 0.2 else ""] for name in names for n in range(4)
+        [
+            name,
+            pattern(chance, end=False),
+            f"{chance.choice(QUEUES)}.{name}.{n}" if chance.random() < 0.2 else "",
+        ]
+        for name in names
+        for n in range(4)
     ]
-    world["pubs"] = [[chance.choice(names), literal(chance), chance.random() < 0.6]
-                     for _ in range(90)]
+    world["pubs"] = [
+        [chance.choice(names), literal(chance), chance.random() < 0.6] for _ in range(90)
+    ]
     return world
 
 
@@ -331,7 +350,8 @@ def _account(world: World, name: str) -> AccountBody:
                 account_token_position=offer.get("position", 0),
                 response_type=kinds.get(offer.get("response", ""), ""),
                 revocations={key("A", "B").public_key: int(time.time()) - 100}
-                if "private" in offer else {},
+                if "private" in offer
+                else {},
             )
         )
     for item in account["imports"]:

@@ -75,9 +75,7 @@ accounts {
 
 
 def recipe(name: str, config: str) -> Recipe:
-    command = (program("headwater"), "serve") if name == "headwater" else (
-        program("nats-server"),
-    )
+    command = (program("headwater"), "serve") if name == "headwater" else (program("nats-server"),)
     return Recipe(name, command, config)
 
 
@@ -171,8 +169,20 @@ async def test_share_tells_everything(url: str) -> None:
         await a.request("told", b"?", timeout=2)
         assert seen[0].headers is not None
         info = json.loads(seen[0].headers["Nats-Request-Info"])
-        names = ["start", "host", "id", "acc", "user", "name", "lang", "ver", "rtt", "server",
-                 "kind", "client_type"]
+        names = [
+            "start",
+            "host",
+            "id",
+            "acc",
+            "user",
+            "name",
+            "lang",
+            "ver",
+            "rtt",
+            "server",
+            "kind",
+            "client_type",
+        ]
         assert list(info) == names
         assert (info["acc"], info["user"], info["name"]) == ("A", "a", "asker")
         assert (info["kind"], info["client_type"]) == ("Client", "nats")
@@ -184,7 +194,9 @@ async def test_subjects_of_services(url: str) -> None:
         for subject in ("swap.*.*", "acc.*.q", "secret", "mapped.here"):
             await serve(b, subject)
         for local, remote in (
-            ("local.p.q", b"swap.q.p"), ("ask", b"acc.A.q"), ("secret", b"secret"),
+            ("local.p.q", b"swap.q.p"),
+            ("ask", b"acc.A.q"),
+            ("secret", b"secret"),
             ("mapped", b"mapped.here"),
         ):
             assert (await a.request(local, timeout=2)).data == b"ok " + remote
@@ -234,7 +246,9 @@ async def test_kinds_of_responses(url: str) -> None:
         await until(lambda: inbox.pending_msgs >= 4, "all answers")
         got = await drained(inbox, [a, b, a])
         assert sorted(got) == [
-            ("answers.many", b""), ("answers.many", b"1"), ("answers.many", b"2"),
+            ("answers.many", b""),
+            ("answers.many", b"1"),
+            ("answers.many", b"2"),
             ("answers.one", b"1"),
         ]
 
@@ -327,7 +341,8 @@ async def test_queue_groups_span_accounts(url: str) -> None:
     async with Accounts(url) as accounts:
         a, b = await accounts("a"), await accounts("b")
         members = [
-            await a.subscribe("got.foo", queue="q"), await b.subscribe("pub.foo.x", queue="q")
+            await a.subscribe("got.foo", queue="q"),
+            await b.subscribe("pub.foo.x", queue="q"),
         ]
         await settled(a)
         for _ in range(50):
@@ -399,8 +414,11 @@ async def test_pushed_deliveries_of_another_account(url: str) -> None:
         there = b.jetstream(timeout=3)
         await there.add_stream(name="P", subjects=["pushed"])
         config = ConsumerConfig(
-            durable_name="push", deliver_subject="deliver.me", ack_policy="explicit",
-            flow_control=True, idle_heartbeat=0.2,
+            durable_name="push",
+            deliver_subject="deliver.me",
+            ack_policy="explicit",
+            flow_control=True,
+            idle_heartbeat=0.2,
         )
         await there.add_consumer("P", config)
         assert not (await there.consumer_info("P", "push")).push_bound

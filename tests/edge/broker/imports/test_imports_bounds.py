@@ -38,8 +38,9 @@ class World:
         account.insert(sink)
         return sink
 
-    def service(self, importer: Account, exporter: Account, kind: str = "single",
-                seconds: float = 60.0) -> None:
+    def service(
+        self, importer: Account, exporter: Account, kind: str = "single", seconds: float = 60.0
+    ) -> None:
         export = ServiceExport(kind, round(seconds * 1e9))
         importer.insert(
             ServiceImport(self.crossing, b"svc", importer, exporter, export, None, None, False)
@@ -129,9 +130,15 @@ async def test_streams_do_not_chain_and_follow_interest() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "both"),
     [
-        (b"a.b", b"a.b", b"a.b"), (b"a.*", b"*.b", b"a.b"), (b">", b"a.*", b"a.*"),
-        (b"a.>", b"*.b.c", b"a.b.c"), (b"a.>", b"a", None), (b"a.b", b"a.c", None),
-        (b"a.*.>", b"*.b.>", b"a.b.>"), (b"*", b"a.b", None), (b"a.*.c", b"a.>", b"a.*.c"),
+        (b"a.b", b"a.b", b"a.b"),
+        (b"a.*", b"*.b", b"a.b"),
+        (b">", b"a.*", b"a.*"),
+        (b"a.>", b"*.b.c", b"a.b.c"),
+        (b"a.>", b"a", None),
+        (b"a.b", b"a.c", None),
+        (b"a.*.>", b"*.b.>", b"a.b.>"),
+        (b"*", b"a.b", None),
+        (b"a.*.c", b"a.>", b"a.*.c"),
     ],
 )
 def test_intersections(first: bytes, second: bytes, both: bytes | None) -> None:

@@ -24,9 +24,7 @@ from headwater.security.auth_options import UserOptions
 
 def options(*, shared: bool) -> Options:
     accounts = {
-        name: AccountOptions(
-            name=name, users=[UserOptions(user=name, password="pw", account=name)]
-        )
+        name: AccountOptions(name=name, users=[UserOptions(user=name, password="pw", account=name)])
         for name in "AB"
     }
     if shared:

@@ -35,22 +35,22 @@ class Place:
         self.keys = {name: KeyPair.create("A") for name in "ABS"}
         self.a, self.b = self.keys["A"].public_key, self.keys["B"].public_key
         activation = jwt.encode(
-            ActivationClaims(
-                sub=self.a, nats=ActivationBody(subject="closed.one", kind="service")
-            ),
+            ActivationClaims(sub=self.a, nats=ActivationBody(subject="closed.one", kind="service")),
             self.keys["B"],
         )
         self.bodies = {
-            "A": AccountBody(imports=[
-                self.take("service", "svc.*", local_subject="here.*"),
-                Import(account=self.b, subject="old", to="svc.old", type="service"),
-                self.take("service", "closed.one", token=activation),
-                self.take("service", "closed.three"),
-                self.take("service", f"mine.{self.a}"),
-                self.take("service", "none"),
-                self.take("stream", "events.>", to="b"),
-                self.take("stream", "pub.*", local_subject="got.$1"),
-            ]),
+            "A": AccountBody(
+                imports=[
+                    self.take("service", "svc.*", local_subject="here.*"),
+                    Import(account=self.b, subject="old", to="svc.old", type="service"),
+                    self.take("service", "closed.one", token=activation),
+                    self.take("service", "closed.three"),
+                    self.take("service", f"mine.{self.a}"),
+                    self.take("service", "none"),
+                    self.take("stream", "events.>", to="b"),
+                    self.take("stream", "pub.*", local_subject="got.$1"),
+                ]
+            ),
             "B": AccountBody(
                 exports=[
                     Export(subject="svc.*", type="service", response_type="Singleton"),
@@ -103,8 +103,10 @@ async def settled(client: Client) -> None:
 @pytest.fixture(scope="module", params=["headwater", "nats-server"])
 def place(request: pytest.FixtureRequest) -> Iterator[tuple[Place, str]]:
     found = Place()
-    command = (program("headwater"), "serve") if request.param == "headwater" else (
-        program("nats-server"),
+    command = (
+        (program("headwater"), "serve")
+        if request.param == "headwater"
+        else (program("nats-server"),)
     )
     with Server(Recipe(request.param, command, found.config())) as server:
         yield found, f"nats://127.0.0.1:{server.port}"
@@ -122,7 +124,9 @@ async def test_services(place: tuple[Place, str], tmp_path: Path) -> None:
         await b.subscribe(subject, cb=answer)
     await settled(b)
     for local, remote in (
-        ("here.x", "svc.x"), ("old", "svc.old"), ("closed.one", "closed.one"),
+        ("here.x", "svc.x"),
+        ("old", "svc.old"),
+        ("closed.one", "closed.one"),
         (f"mine.{found.a}", f"mine.{found.a}"),
     ):
         assert (await a.request(local, timeout=2)).data == remote.encode()

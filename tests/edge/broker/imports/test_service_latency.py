@@ -46,8 +46,13 @@ class Client:
         self.file = self.socket.makefile("rb")
         self.file.readline()
         options = {
-            "verbose": False, "user": user, "pass": "p", "name": name, "headers": True,
-            "lang": "test", "version": "1",
+            "verbose": False,
+            "user": user,
+            "pass": "p",
+            "name": name,
+            "headers": True,
+            "lang": "test",
+            "version": "1",
         }
         self.say(f"CONNECT {json.dumps(options)}\r\n")
 
@@ -101,8 +106,18 @@ def serve(service: Client, payload: bytes = b"ok") -> None:
 
 HEAD = {"type", "id", "timestamp", "status", "start", "service", "system", "total"}
 DETAILS = {
-    "start", "host", "id", "acc", "user", "name", "lang", "ver", "rtt", "server",
-    "kind", "client_type",
+    "start",
+    "host",
+    "id",
+    "acc",
+    "user",
+    "name",
+    "lang",
+    "ver",
+    "rtt",
+    "server",
+    "kind",
+    "client_type",
 }
 
 
@@ -199,7 +214,9 @@ def test_a_token_asks_for_it_too() -> None:
     realm = Realm()
     realm.bodies["B"].exports = [
         Export(
-            name="svc", subject="svc", type="service",
+            name="svc",
+            subject="svc",
+            type="service",
             service_latency=ServiceLatency(sampling=100, results="lat.svc"),
         )
     ]

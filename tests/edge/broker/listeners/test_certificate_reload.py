@@ -68,16 +68,14 @@ def test_every_listener_shows_the_new_certificate(server: str, tmp_path: Path) -
     path = tmp_path / "server.conf"
     path.write_text(f"""
       {tls} }}
-      https: "127.0.0.1:{ports['https']}"
-      websocket {{ listen: "127.0.0.1:{ports['websocket']}", {tls} }} }}
-      leafnodes {{ listen: "127.0.0.1:{ports['leafnodes']}", {tls} }} }}
-      cluster {{ name: c, listen: "127.0.0.1:{ports['cluster']}", {tls},
+      https: "127.0.0.1:{ports["https"]}"
+      websocket {{ listen: "127.0.0.1:{ports["websocket"]}", {tls} }} }}
+      leafnodes {{ listen: "127.0.0.1:{ports["leafnodes"]}", {tls} }} }}
+      cluster {{ name: c, listen: "127.0.0.1:{ports["cluster"]}", {tls},
                  ca_file: "{files.cert_file}" }} }}
     """)
     base = recipe(server, "")
-    start = type(base)(
-        server, (*base.command, "-c", str(path), "-a", "127.0.0.1", "-p", "{port}")
-    )
+    start = type(base)(server, (*base.command, "-c", str(path), "-a", "127.0.0.1", "-p", "{port}"))
     with Server(start) as running:
         ports["clients"] = running.port
         pair = (str(tmp_path / "old.pem"), str(tmp_path / "old.key"))
@@ -87,7 +85,8 @@ def test_every_listener_shows_the_new_certificate(server: str, tmp_path: Path) -
         assert len(set(before.values())) == 1
         client = TLSClient(running.port)
         for source, target in (
-            (fresh.cert_file, files.cert_file), (fresh.key_file, files.key_file)
+            (fresh.cert_file, files.cert_file),
+            (fresh.key_file, files.key_file),
         ):
             Path(target).write_bytes(Path(source).read_bytes())
         os.kill(running.pid, signal.SIGHUP)
@@ -135,9 +134,7 @@ def test_links_get_other_files_and_demands(server: str, tmp_path: Path) -> None:
 
     write(files)
     base = recipe(server, "")
-    start = type(base)(
-        server, (*base.command, "-c", str(path), "-a", "127.0.0.1", "-p", "{port}")
-    )
+    start = type(base)(server, (*base.command, "-c", str(path), "-a", "127.0.0.1", "-p", "{port}"))
     remote = f'{{ url: "tls://127.0.0.1:{port}", tls {{ insecure: true }} }}'
     with Server(start) as running, Server(recipe(server, f"leafnodes {{ remotes [ {remote} ] }}")):
         [link] = until_seen(links)

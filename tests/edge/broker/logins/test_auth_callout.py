@@ -166,9 +166,7 @@ async def test_websocket_clients_are_asked_about(name: str) -> None:
             assert service.questions[0].nats["client_info"]["type"] == "websocket"
             await client.close()
             with pytest.raises(nats.errors.Error):
-                await nats.connect(
-                    f"ws://127.0.0.1:{port}", user="u", password="wrong", **options
-                )
+                await nats.connect(f"ws://127.0.0.1:{port}", user="u", password="wrong", **options)
             assert len(service.questions) == 2
 
 

@@ -33,8 +33,10 @@ authorization {{
 
 @pytest.fixture(scope="module", params=["headwater", "nats-server"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    command = (program("headwater"), "serve") if request.param == "headwater" else (
-        program("nats-server"),
+    command = (
+        (program("headwater"), "serve")
+        if request.param == "headwater"
+        else (program("nats-server"),)
     )
     with Server(Recipe(request.param, command, CONFIG)) as server:
         yield f"nats://127.0.0.1:{server.port}"
@@ -45,9 +47,7 @@ async def connect(url: str, errors: list[str] | None = None, **how: object) -> C
         if errors is not None:
             errors.append(str(error))
 
-    return await nats.connect(
-        url, allow_reconnect=False, connect_timeout=3, error_cb=note, **how
-    )
+    return await nats.connect(url, allow_reconnect=False, connect_timeout=3, error_cb=note, **how)
 
 
 async def round_trip(client: Client) -> None:
@@ -70,8 +70,13 @@ async def test_an_nkey(url: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "how",
-    [{}, {"user": "alice", "password": "wrong"}, {"user": "nobody", "password": "x"},
-     {"token": "alice"}, {"user": "carl", "password": "wrong"}],
+    [
+        {},
+        {"user": "alice", "password": "wrong"},
+        {"user": "nobody", "password": "x"},
+        {"token": "alice"},
+        {"user": "carl", "password": "wrong"},
+    ],
 )
 async def test_wrong_credentials(url: str, how: dict[str, str]) -> None:
     with pytest.raises(Exception, match=r"(?i)authorization violation"):

@@ -192,7 +192,10 @@ def share(realm: Realm, revoked: int = 0) -> None:
     else:
         realm.bodies["A"].imports = [
             Import(
-                name="svc", subject="svc", account=realm.account("B"), type="service",
+                name="svc",
+                subject="svc",
+                account=realm.account("B"),
+                type="service",
                 token=jwt.encode(activation, realm.keys["B"]),
             )
         ]

@@ -264,8 +264,9 @@ def test_s2_blocks() -> None:
 
 def test_streams_in_any_pieces() -> None:
     data = bytes(range(256)) * 1000
-    stream = s2.IDENTIFIER + s2.frames(data)
-    for size in (1 << 20, 1000, 7):
+    padding = b"\xfe\x00\x00\x00" + b"\x80\x02\x00\x00ab"
+    stream = s2.IDENTIFIER + padding + s2.frames(data) + padding
+    for size in (1 << 20, 65_537, 1000, 7, 1):
         reader = s2.FrameReader()
         pieces = [reader.feed(stream[i : i + size]) for i in range(0, len(stream), size)]
         assert b"".join(pieces) == data

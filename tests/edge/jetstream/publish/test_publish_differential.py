@@ -199,6 +199,7 @@ async def test_counters(compare: Compare, storage: str) -> None:
         [
             create("NC", subjects=["nc.*"], storage=storage),
             publish("nc.1", b"", Nats_Incr="+1"),
+            publish("nc.1", b"", Nats_Incr="x"),
             create(
                 "CT", subjects=["ct.*"], storage=storage, allow_msg_counter=True, allow_direct=True
             ),
@@ -208,6 +209,7 @@ async def test_counters(compare: Compare, storage: str) -> None:
             publish("ct.1", b"", Nats_Incr="340282366920938463463374607431768211456"),
             publish("ct.1", b"x", Nats_Incr="+5"),
             publish("ct.1", b"", Nats_Incr="x"),
+            publish("ct.1", b"x", Nats_Incr="x"),
             publish("ct.1", b"", Nats_Incr="1", Nats_Rollup="sub"),
             ("STREAM.MSG.GET.CT", {"seq": 2}),
             ("DIRECT.GET.CT.ct.1",),

@@ -11,9 +11,7 @@ from tests.edge.monitor.conftest import Server
 from tests.edge.monitor.pages.shapes import shape
 
 ONLY_OURS = frozenset(("headwater",))
-ONLY_THEIRS = frozenset(
-    ("git_commit", "feature_flags", "exports", "imports", "default_max_consumers")
-)
+ONLY_THEIRS = frozenset(("git_commit", "feature_flags", "default_max_consumers"))
 IGNORED = ONLY_OURS | ONLY_THEIRS
 
 PAGES = [

@@ -7,10 +7,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[4]))
 
 from headwater.edge.storage.format.errors import StoreFailed
+from headwater.edge.storage.log import lone_commit
 from tests.edge.storage.store_harness import Harness, contents
 
 
 def main() -> None:
+    lone_commit.ALWAYS = sys.argv[2:] == ["loop"]
     harness = Harness(Path(sys.argv[1]))
     switch = Path(os.environ["FAIL_SYNC"])
     harness.open()

@@ -65,7 +65,8 @@ def test_full_device_refuses_publishes_and_heals(device: Path) -> None:
     harness.end()
 
 
-def test_failed_sync_acknowledges_nothing_and_begins_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("syncs", ["thread", "loop"])
+def test_failed_sync_acknowledges_nothing_and_begins_again(tmp_path: Path, syncs: str) -> None:
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     library = tmp_path / "failing_sync.so"
     subprocess.run(
@@ -78,7 +79,7 @@ def test_failed_sync_acknowledges_nothing_and_begins_again(tmp_path: Path) -> No
         "FAIL_SYNC": str(tmp_path / "fail"),
     }
     done = subprocess.run(
-        [sys.executable, str(HERE / "sync_failure.py"), str(tmp_path / "data")],
+        [sys.executable, str(HERE / "sync_failure.py"), str(tmp_path / "data"), syncs],
         env=environment,
         capture_output=True,
         text=True,

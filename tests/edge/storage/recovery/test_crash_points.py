@@ -151,6 +151,33 @@ def test_every_point(crashes: Crashes) -> None:
     crashes.check()
 
 
+def test_nothing_is_written_behind_a_header_that_a_power_cut_tore(crashes: Crashes) -> None:
+    """The log has what a new segment holds. What is left of the file may verify."""
+    first, _ = crashes.stores
+    name = first.directory.relative_to(crashes.root / "live") / "000001.seg"
+    for n in range(1, 1001):
+        first.add_message(*fields(n))
+        if n % 100 == 0:
+            crashes.harness.commit()
+    crashes.rest()
+    copies = [crashes.root / f"copy-{n}" / name for n in range(len(crashes.seen))]
+    n = next(n for n, path in enumerate(copies) if path.exists())
+    data = copies[n].read_bytes()
+    assert len(data) > 2048
+    copies[n].write_bytes(bytes(512) + data[512:])
+    (last, rows) = crashes.seen[n][first.incarnation]
+    harness = Harness(crashes.root / f"copy-{n}")
+    for _ in range(3):
+        (store,) = (one for one in harness.open() if one.incarnation == first.incarnation)
+        assert harness.node.problems == []
+        assert (store.last_seq, contents(store)) == (last, rows)
+        last += 1
+        store.add_message(*fields(last))
+        rows = contents(store)
+        harness.close()
+    harness.end()
+
+
 def fields(n: int) -> tuple[bytes, bytes, bytes]:
     subject, headers, payload = message(n)
     return subject, payload + b"x" * 60, headers

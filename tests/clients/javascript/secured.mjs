@@ -1,0 +1,35 @@
+// Over TLS or WebSocket with credentials, through a restart of the server: it prints RESTART, and a
+// line on stdin says that the server is back. Arguments: url, ca, creds, creds of nobody.
+import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { connect, credsAuthenticator, wsconnect } from "@nats-io/transport-node";
+import { jetstream, jetstreamManager, AckPolicy } from "@nats-io/jetstream";
+const [url, ca, creds, wrong] = process.argv.slice(2);
+const out = (k, v) => console.log(k + " " + JSON.stringify(v));
+const step = async (name, f) => { try { out(name, await f()); } catch (e) { out(name, "ERR " + e.constructor.name + " " + e.message); } };
+const login = (file, more) => ({ servers: url, authenticator: credsAuthenticator(readFileSync(file)), ...more });
+const open = (file, more) => url.startsWith("wss") ? wsconnect(login(file, more)) : connect(login(file, { tls: { caFile: ca }, ...more }));
+out("wrong", await open(wrong, { reconnect: false }).then(() => "taken", () => "refused"));
+const nc = await open(creds, { maxReconnectAttempts: -1, reconnectTimeWait: 20 });
+const seen = { reconnect: [], error: [] }; const waits = { reconnect: [], error: [] };
+(async () => { for await (const s of nc.status()) if (s.type in seen) (waits[s.type].shift() ?? ((x) => seen[s.type].push(x)))(s); })();
+const next = (type) => seen[type].length ? seen[type].shift() : new Promise((done) => waits[type].push(done));
+const js = jetstream(nc); const jsm = await jetstreamManager(nc);
+out("connected", [nc.info.headers, nc.info.max_payload, nc.info.tls_required]);
+nc.subscribe("svc", { callback: (_, m) => m.respond("re:" + m.string()) });
+const live = nc.subscribe("live.*")[Symbol.asyncIterator]();
+await step("request", async () => (await nc.request("svc", "q", { timeout: 1000 })).string());
+await step("denied", async () => { nc.publish("denied.x"); return (await next("error")).error.message; });
+const publish = async () => { const r = []; for (let i = 0; i < 3; i++) r.push((await js.publish("s.a", new Uint8Array(100_000))).seq); return r; };
+await step("stream", async () => { await jsm.streams.add({ name: "S", subjects: ["s.>"] }); return (await jsm.consumers.add("S", { durable_name: "C", ack_policy: AckPolicy.Explicit })).name; });
+await step("published", publish);
+console.log("RESTART");
+const lines = createInterface({ input: process.stdin });
+await new Promise((done) => lines.once("line", done));
+lines.close();
+await next("reconnect");
+await step("live", async () => { nc.publish("live.x", "again"); return (await live.next()).value.string(); });
+await step("more", publish);
+await step("fetched", async () => { const c = await js.consumers.get("S", "C"); const r = []; for await (const m of await c.fetch({ max_messages: 6, expires: 5000 })) r.push([m.seq, m.data.length, await m.ackAck()]); return r; });
+await step("drain", async () => { await nc.drain(); return nc.isClosed(); });
+process.exit(0);

@@ -1,0 +1,157 @@
+"""The kinds of generated input, and how one series of seeds of a kind goes."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from os.path import commonprefix
+from typing import Any
+
+from tests.differ.histories import Step as History
+from tests.differ.histories import history
+from tests.differ.intended import intended_history, intended_lines
+from tests.differ.lines import Step, conversation
+from tests.differ.lines_compared import Conversation
+from tests.differ.pair import JETSTREAM, WORLDS, Pair
+from tests.differ.player import Player
+from tests.differ.shrink import shrunk
+
+BESIDE = 12
+"""Histories that go on at the same time."""
+
+Run = Callable[[Iterable[int], int], tuple[list[str], int]]
+
+
+def lines(world: str, seeds: Iterable[int], most: int) -> tuple[list[str], int]:
+    """Conversations with both servers in one world: differences, and how many steps were tried."""
+    found: list[str] = []
+    tried = 0
+    with Pair(WORLDS[world]) as pair:
+
+        def differs(steps: list[Step]) -> bool:
+            result = Conversation(pair.ports).play(steps)
+            return result is not None and not intended_lines(steps, *result)
+
+        for seed in seeds:
+            steps = conversation(seed, world == "users")
+            tried += len(steps)
+            # What differs once and then not was a matter of time.
+            if differs(steps) and differs(steps):
+                small = smaller(shrunk(steps, differs), differs)
+                result = Conversation(pair.ports).play(small)
+                if result is None:
+                    small, result = steps, Conversation(pair.ports).play(steps)
+                if result is None:
+                    continue
+                found.append(told(f"lines {world} seed={seed}", small, result))
+                print(found[-1], flush=True)
+                if len(found) >= most:
+                    break
+    return found, tried
+
+
+def smaller(steps: list[Step], differs: Callable[[list[Step]], bool]) -> list[Step]:
+    """The same steps with fewer bytes."""
+    for at, (conn, data, cuts) in enumerate(steps):
+        if cuts and differs([*steps[:at], (conn, data, []), *steps[at + 1 :]]):
+            cuts = []
+            steps[at] = (conn, data, [])
+        if cuts or len(data) > 3000:
+            continue
+
+        def fails(left: list[int], at: int = at, conn: int = conn) -> bool:
+            return differs([*steps[:at], (conn, bytes(left), []), *steps[at + 1 :]])
+
+        steps[at] = (conn, bytes(shrunk(data, fails)), [])
+    return steps
+
+
+def told(name: str, steps: list[Step], result: object) -> str:
+    """A difference for a person."""
+    shown = [f"  {conn}> {data!r} {cuts or ''}" for conn, data, cuts in steps]
+    number, ours, theirs = result  # type: ignore[misc]
+    return "\n".join([name, *shown, f"  step {number}", f"  ours   {ours}", f"  theirs {theirs}"])
+
+
+async def compared(ports: tuple[int, int], steps: list[History]) -> tuple[int, Any, Any] | None:
+    """What differs in one history, unless that is by intention."""
+    result = await Player(ports).play(steps)
+    return None if result is not None and intended_history(steps, *result) else result
+
+
+def histories(seeds: Iterable[int], most: int) -> tuple[list[str], int]:
+    """Histories of streams, many beside each other: differences, and how many steps were tried."""
+    with Pair(JETSTREAM) as pair:
+        return asyncio.run(_histories(pair.ports, list(seeds), most))
+
+
+async def _histories(ports: tuple[int, int], seeds: list[int], most: int) -> tuple[list[str], int]:
+    found: list[str] = []
+    tried = 0
+    waiting = iter(seeds)
+    suspects: list[int] = []
+
+    async def work() -> None:
+        nonlocal tried
+        for seed in waiting:
+            steps = history(seed)
+            tried += len(steps)
+            if await compared(ports, steps) is not None:
+                suspects.append(seed)
+            if len(suspects) > 3 * most:
+                return
+
+    await asyncio.gather(*(work() for _ in range(BESIDE)))
+    for seed in suspects:
+        steps = history(seed)
+        # Alone, and again: what differs once and then not was a matter of time.
+        results = [await compared(ports, steps) for _ in range(2)]
+        if None in results or results[0][0] != results[1][0]:  # type: ignore[index]
+            continue
+        small = await _small(ports, steps)
+        result = await compared(ports, small) or results[0]
+        shown = [f"  {number} {step}" for number, step in enumerate(small)]
+        number, ours, theirs = result  # type: ignore[misc]
+        unlike = apart(
+            "\n".join(each for each in ours if each not in theirs),
+            "\n".join(each for each in theirs if each not in ours),
+        )
+        found.append("\n".join([f"histories seed={seed}", *shown, f"  step {number}", *unlike]))
+        print(found[-1], flush=True)
+        if len(found) >= most:
+            break
+    return found, tried
+
+
+async def _small(ports: tuple[int, int], steps: list[History]) -> list[History]:
+    """The steps that the difference takes."""
+    result = await compared(ports, steps)
+    kept = steps[: result[0] + 1] if result else steps
+    at = len(kept) - 2
+    while at >= 0:
+        fewer = kept[:at] + kept[at + 1 :]
+        if await compared(ports, fewer) is not None and await compared(ports, fewer) is not None:
+            kept = fewer
+        at -= 1
+    return kept
+
+
+KINDS: dict[str, Run] = {f"lines-{world}": partial(lines, world) for world in WORLDS}
+KINDS["histories"] = histories
+
+
+def run(kind: str, seeds: Iterable[int], most: int) -> tuple[list[str], int]:
+    """One kind."""
+    return KINDS[kind](seeds, most)
+
+
+def apart(ours: str, theirs: str) -> tuple[str, str]:
+    """Two texts without what they begin and end with alike."""
+    begin = len(commonprefix([ours, theirs]))
+    end = len(commonprefix([ours[begin:][::-1], theirs[begin:][::-1]]))
+    around = 60
+    left = max(0, begin - around)
+    right = max(0, end - around)
+    return (
+        f"  ours   {ours[left : len(ours) - right]}",
+        f"  theirs {theirs[left : len(theirs) - right]}",
+    )

@@ -1,0 +1,23 @@
+"""A share of the generated input that `make differ` sends to both servers, with a fixed seed."""
+
+import os
+
+import pytest
+
+from tests.differ.runs import KINDS, run
+from tests.differ.shrink import shrunk
+
+SEED = int(os.environ.get("HEADWATER_SEED", "1"))
+RUNS = {"lines-plain": 150, "lines-users": 100, "histories": 24}
+STEPS_MIN = {"lines-plain": 900, "lines-users": 600, "histories": 350}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_answers(kind: str) -> None:
+    found, tried = run(kind, range(SEED, SEED + RUNS[kind]), 1)
+    assert not found, found[0]
+    assert tried > STEPS_MIN[kind]
+
+
+def test_what_differs_is_made_small() -> None:
+    assert shrunk(list(range(100)), lambda left: {17, 83} <= set(left)) == [17, 83]

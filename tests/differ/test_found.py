@@ -1,0 +1,153 @@
+"""What generated input has found, as fixed histories on both servers."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.differ.histories import SECOND, Step, api
+from tests.differ.lines_compared import Conversation
+from tests.differ.pair import JETSTREAM, WORLDS, Pair
+from tests.differ.player import Player
+
+
+def publish(leaf: str) -> Step:
+    return {"do": "publish", "subject": f"%.{leaf}", "headers": [], "payload": "x"}
+
+
+def wait(seconds: float) -> Step:
+    return {"do": "wait", "seconds": seconds}
+
+
+def pull(batch: int) -> Step:
+    body = json.dumps({"batch": batch, "expires": 60 * SECOND})
+    return {"do": "pull", "consumer": "C", "body": body}
+
+
+def nak(which: int) -> Step:
+    return {"do": "ack", "which": which, "body": "-NAK", "asked": True}
+
+
+def consumer(**more: Any) -> Step:
+    config = {"durable_name": "C", "ack_policy": "explicit", **more}
+    return api("CONSUMER.CREATE.%.C", {"stream_name": "%", "config": config})
+
+
+STREAM = api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"]})
+PUSHED = consumer(replay_policy="original", deliver_subject="%d.C")
+PACED = consumer(replay_policy="original")
+LIST = api("CONSUMER.LIST.%", None)
+SPREAD = [STREAM, publish("a"), wait(0.5), publish("a"), wait(0.8), publish("a")]
+BODIES = [
+    ("STREAM.INFO.%", '{"offset":0}{"subjects_filter":">"}'),
+    ("STREAM.MSG.GET.%", '{"seq":1}{"seq":2}'),
+    ("STREAM.MSG.GET.%", '{"seq":2} {"next_by_subj":"%.a"}'),
+    ("STREAM.MSG.GET.%", '{"seq":1} x'),
+    ("STREAM.MSG.GET.%", '{"seq":1}{"seq":'),
+    ("STREAM.MSG.GET.%", '{"seq":1}{"seq":null}'),
+    ("STREAM.MSG.GET.%", '{"seq":1}{"odd":1}'),
+    ("STREAM.UPDATE.%", '{"name":"%","subjects":["%.a"]}\n{"max_msgs":3,"subjects":["%.>"]}'),
+    ("STREAM.UPDATE.%", '{"name":"%","consumer_limits":{"max_ack_pending":5}}'
+     '{"consumer_limits":{"inactive_threshold":5000000000},"subjects":["%.>"]}'),
+    ("STREAM.PURGE.%", '{"keep":1}{"filter":"%.a"}'),
+    ("CONSUMER.CREATE.%.C", '{"stream_name":"%","config":{"durable_name":"C"}}'
+     '{"config":{"ack_policy":"explicit"}}'),
+    ("STREAM.MSG.DELETE.%", '{"seq":1}{"seq":2}'),
+]  # fmt: skip
+TWO = {"filter_subjects": ["%.a", "%.c"]}
+STORED = [STREAM, publish("a"), publish("b"), publish("a"), publish("c")]
+INFO = api("CONSUMER.INFO.%.C", None)
+FAR = 2**63 - 1
+
+
+def pull_by(priority: int) -> Step:
+    body = {"batch": 1, "expires": 5 * SECOND, "group": "g", "priority": priority}
+    return {"do": "pull", "consumer": "C", "body": json.dumps(body)}
+
+
+def begun(policy: str, **more: Any) -> list[Step]:
+    return [*STORED, consumer(deliver_policy=policy, **TWO, **more), INFO, pull(5)]
+
+
+HISTORIES: dict[str, list[Step]] = {
+    "a message that waits for its time goes before what is sent again": [
+        *SPREAD, PUSHED, nak(0), wait(0.3), wait(1.5),
+    ],
+    "the time to the next message counts from the one sent last": [
+        *SPREAD, PACED, pull(1), wait(0), pull(1), wait(0.7), nak(0), pull(1), pull(1), wait(0.9),
+        wait(1.5),
+    ],
+    "after a replay messages are sent again at once": [
+        *SPREAD, PACED, pull(3), wait(1.6), nak(0), nak(2), nak(1), pull(3),
+    ],
+    "who names no group of a pinned consumer gets no pin": [
+        STREAM, publish("a"), consumer(priority_policy="pinned_client", priority_groups=["g"]),
+        {"do": "pull", "consumer": "C", "body": "[]"},
+    ],
+    "from a time on": begun("by_start_time", opt_start_time="2020-01-01T00:00:00Z"),
+    "from a late time on": begun("by_start_time", opt_start_time="2100-01-01T00:00:00Z"),
+    "from the first of times on": begun("by_start_time", opt_start_time="0001-01-01T00:00:00Z"),
+    "from the last of each subject on": begun("last_per_subject"),
+    "from the last on": begun("last"),
+    "from no sequence on": begun("by_start_sequence", opt_start_seq=2**64 - 1),
+    "spans as long as can be": [
+        STREAM, consumer(ack_wait=FAR), consumer(inactive_threshold=FAR), consumer(max_deliver=FAR),
+        api("CONSUMER.PAUSE.%.C", {"pause_until": "9999-12-31T23:59:59Z"}),
+        api("CONSUMER.PAUSE.%.C", {"pause_until": "0001-01-01T00:00:00Z"}),
+        consumer(ack_wait=2**63), api("CONSUMER.RESET.%.C", {"seq": 2**64 - 1}), INFO,
+    ],
+    "answers that come before the sync": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "persist_mode": "async"}),
+        publish("a"), api("STREAM.UPDATE.%", {"name": "%", "subjects": ["%.>"]}),
+    ],
+    "who comes first of several pulls": [
+        STREAM, consumer(priority_policy="prioritized", priority_groups=["g"]),
+        pull_by(5), pull_by(1), publish("a"), publish("b"),
+    ],
+    "several values in one body": [
+        STREAM, publish("a"), publish("b"), publish("a"),
+        *({"do": "ask", "subject": f"$JS.API.{subject}", "body": body} for subject, body in BODIES),
+    ],
+    "a purge leaves consumers of other subjects where they are": [
+        STREAM, publish("b"), publish("b"), consumer(filter_subject="%.a"),
+        api("STREAM.PURGE.%", {"seq": 2, "filter": "%.z"}), LIST,
+        api("STREAM.PURGE.%", {"filter": "%.b"}), LIST,
+    ],
+    "a purge of their subject moves consumers to what is left of it": [
+        STREAM, publish("a"), publish("b"), publish("a.x"), publish("a"), consumer(
+            filter_subject="%.a"), pull(1), api("STREAM.PURGE.%", {"filter": "%.*", "keep": 1}),
+        LIST, api("STREAM.PURGE.%", {"filter": "%.a"}), LIST, publish("a"), pull(1),
+    ],
+    "a purge of less than they want moves consumers to the first message": [
+        STREAM, publish("a"), publish("b"), publish("a"), consumer(),
+        api("STREAM.PURGE.%", {"filter": "%.a"}), LIST, pull(2),
+        api("STREAM.PURGE.%", {"filter": "%.b"}), LIST,
+    ],
+}  # fmt: skip
+
+
+TRACES = [b"Nats-Trace-Dest: trace.x", b"Nats-Trace-Dest: a..b\r\nNats-Trace-Only: true"]
+
+
+@pytest.mark.parametrize("header", TRACES)
+def test_a_trace_that_may_not_be_sent(header: bytes) -> None:
+    """The message goes nowhere, and a verbose client gets no +OK for it."""
+    block = b"NATS/1.0\r\n%b\r\n\r\n" % header
+    login = b'CONNECT {"user":"bound","pass":"p","headers":true}\r\n'
+    frame = b"SUB a.> 1\r\nHPUB a.b %d %d\r\n%by\r\n" % (len(block), len(block) + 1, block)
+    with Pair(WORLDS["users"]) as pair:
+        result = Conversation(pair.ports).play([(1, login, []), (1, frame, [])])
+    assert result is None, result
+
+
+@pytest.fixture(scope="module")
+def ports() -> Any:
+    with Pair(JETSTREAM) as pair:
+        yield pair.ports
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_found(ports: tuple[int, int], name: str) -> None:
+    result = asyncio.run(Player(ports).play(HISTORIES[name]))
+    assert result is None, f"step {result[0]}\nours   {result[1]}\ntheirs {result[2]}"

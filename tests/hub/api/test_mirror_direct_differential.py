@@ -1,0 +1,118 @@
+"""Direct gets that mirrors answer in the place of their origins, beside three nats-servers."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+
+from headwater.federation.origins import origin_follower
+from tests.hub.api.beside import BOTH, led, ours
+from tests.waiting import connected, until
+
+MESSAGES = 30
+
+
+async def ask(user: Client, request: str, body: Any = None) -> dict[str, Any]:
+    """A request of the API, and its answer."""
+    data = b"" if body is None else json.dumps(body).encode()
+    answer: dict[str, Any] = json.loads((await user.request(f"$JS.API.{request}", data, 5)).data)
+    return answer
+
+
+async def get(user: Client, subject: str, body: bytes = b"") -> list[str]:
+    """What a direct get gives: the stream that answers, sequence and payload, or the status."""
+    try:
+        answer = await user.request(f"$JS.API.DIRECT.GET.{subject}", body, 3)
+    except (nats.errors.NoRespondersError, nats.errors.TimeoutError) as error:
+        return [type(error).__name__]
+    headers = answer.headers or {}
+    if "Status" in headers:
+        return [headers["Status"]]
+    return [headers["Nats-Stream"], headers["Nats-Sequence"], answer.data.decode()]
+
+
+async def caught_up(user: Client, mirror: str) -> bool:
+    """Whether a mirror has all."""
+    info = await ask(user, f"STREAM.INFO.{mirror}")
+    return bool(info.get("state", {}).get("messages") == MESSAGES)
+
+
+async def answers_of(user: Client, stream: str) -> bool:
+    """Whether somebody answers a direct get of a stream that is gone."""
+    return len(await get(user, f"{stream}.{stream.lower()}.1")) == 3
+
+
+async def story(port: int) -> list[Any]:
+    """What both servers must agree on."""
+    seen: list[Any] = []
+    async with await connected(f"nats://a:a@127.0.0.1:{port}") as user:
+        await until(partial(led, user), "a leader")
+        for name, allowed in (("O", True), ("Q", False)):
+            await ask(
+                user,
+                f"STREAM.CREATE.{name}",
+                {
+                    "name": name,
+                    "subjects": [f"{name.lower()}.>"],
+                    "num_replicas": 3,
+                    "allow_direct": allowed,
+                },
+            )
+            for number in range(MESSAGES):
+                await user.jetstream().publish(f"{name.lower()}.{number}", b"%d" % number)
+            mirror = f"M{name}"
+            made = await ask(
+                user,
+                f"STREAM.CREATE.{mirror}",
+                {"name": mirror, "num_replicas": 3, "mirror": {"name": name}},
+            )
+            seen.append((mirror, made["config"].get("mirror_direct", False)))
+            await until(partial(caught_up, user, mirror), mirror)
+            # What the mirror is told next shows it that it is near.
+            await user.jetstream().publish(f"{name.lower()}.0", b"again")
+        gets = [await get(user, "O.o.3") for _ in range(8)]
+        seen += sorted({tuple(each[1:]) for each in gets})
+        for name in "OQ":
+            await ask(user, f"STREAM.DELETE.{name}")
+        await until(partial(answers_of, user, "O"), "the mirror")
+        seen += [
+            await get(user, "O.o.3"),
+            await get(user, "O", b'{"seq":5}'),
+            await get(user, "O.o.99"),
+            await get(user, "MO.o.3"),
+            await get(user, "Q.q.3"),
+        ]
+    return seen
+
+
+async def test_a_mirror_answers_in_the_place_of_its_origin(tmp_path: Path) -> None:
+    found = []
+    for number, begin in enumerate(BOTH):
+        async with begin(tmp_path / str(number)) as port:
+            found.append(await story(port))
+    assert found[0] == found[1]
+    assert found[1][3:5] == [["MO", "4", "3"], ["MO", "5", "4"]]
+
+
+async def test_a_mirror_that_is_behind_leaves_gets_to_its_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origin_follower, "NEAR", 0)
+    async with (
+        ours(tmp_path / "nodes") as port,
+        await connected(f"nats://a:a@127.0.0.1:{port}") as user,
+    ):
+        await until(partial(led, user), "a leader")
+        config = {"name": "O", "subjects": ["o.>"], "allow_direct": True}
+        await ask(user, "STREAM.CREATE.O", config)
+        for number in range(MESSAGES):
+            await user.jetstream().publish(f"o.{number}", b"")
+        await ask(user, "STREAM.CREATE.MO", {"name": "MO", "mirror": {"name": "O"}})
+        await until(partial(caught_up, user, "MO"), "MO")
+        assert {(await get(user, "O.o.3"))[0] for _ in range(20)} == {"O"}
+        await ask(user, "STREAM.DELETE.O")
+        assert await get(user, "O.o.3") == ["NoRespondersError"]
