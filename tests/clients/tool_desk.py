@@ -101,15 +101,12 @@ class Said:
 
 
 def shape(value: Any) -> Any:
-    """Keys and types; of a list those of its elements, each once."""
+    """Keys and types; of a list those of its elements, each once and in no order."""
     if isinstance(value, dict):
         return {name: shape(one) for name, one in sorted(value.items()) if name not in OTHERWISE}
     if isinstance(value, list):
-        found: list[Any] = []
-        for one in map(shape, value):
-            if one not in found:
-                found.append(one)
-        return found
+        found = {json.dumps(one, sort_keys=True): one for one in map(shape, value)}
+        return [found[text] for text in sorted(found)]
     return "number" if type(value) in {int, float} else type(value).__name__
 
 
