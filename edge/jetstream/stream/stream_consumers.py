@@ -124,14 +124,14 @@ class StreamConsumers:
 
     def purged(self, subject: bytes, store: Any) -> None:
         """Have every consumer look at what a purge of a subject has left, as nats-server does: who
-        wants only of that subject goes on with its next message, who wants more where the stream
-        begins."""
+        wants only of that subject goes on with its next message, who wants others as well where the
+        stream begins."""
         left = store.next_matching(store.filter((subject,)), store.first_seq) or store.last_seq + 1
         for item in self.listed():
             filters = filters_of(item)
-            if any(covers(subject, wanted) for wanted in filters):
+            if all(covers(subject, wanted) for wanted in filters):
                 item.purged(left)
-            elif any(covers(wanted, subject) for wanted in filters):
+            elif any(covers(wanted, subject) or covers(subject, wanted) for wanted in filters):
                 item.purged(store.first_seq)
             else:
                 item.purged(0)

@@ -73,6 +73,7 @@ class Story:
             self._do(step)
             self.look()
         self._calm()
+        world.judge()
         return Outcome(
             len(self.plan),
             self.sent,

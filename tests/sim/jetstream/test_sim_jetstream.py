@@ -19,6 +19,8 @@ from tests.sim.jetstream.world import SECOND_NS, World
 from tests.sim.planted.bug import Bug
 
 KNOWN_SEEDS = (
+    (110, 120),
+    (131, 120),
     (144, 30),
     (1055, 30),
     (928433808576, 120),
@@ -28,7 +30,8 @@ KNOWN_SEEDS = (
 )
 """Seeds and steps that found bugs. After the clock was set and a start, an id from before was
 stored twice (144), messages were taken for ten years older (1055), and what waited for an ack was
-saved as delivered an hour later (989969874755). The others are bugs of the check: the last message
+saved as delivered an hour later (989969874755). A purge of one of a consumer's subjects made it
+pass over the others (110, 131). The others are bugs of the check: the last message
 was removed before the mirror had it, and was missed (928433808576, 839921071016); what was sent
 again and is stored, and not yet answered, took the place of another (261891702149)."""
 SAMPLE = ("acks-before-sync", "ids-forgotten", "removed-before-durable", "mirror-takes-what-comes")

@@ -178,7 +178,7 @@ async def walk(
         elif action == "pull":
             world.pull("_INBOX.x", {"batch": number % 4 + 1, "no_wait": number > 15})
         elif action == "purge":
-            stream.purge(b"a.1", number)
+            stream.purge((b"a.1", b"a.2", b"a.*", b"")[number % 4], number // 2)
         elif inbox and inbox[number % len(inbox)].reply:
             body = "" if action == "ack" else "-NAK"
             world.send(inbox[number % len(inbox)].reply, body)
@@ -197,4 +197,8 @@ async def walk(
         assert held == sorted(held)
         assert all(stream.store.get(sequence) is not None for sequence in held)
         assert numbers["floor_seq"] < min(held, default=1 << 62)
+        came = {message.numbers[1] for message in inbox if message.reply}
+        for subject in taken:
+            first = stream.store.next_matching(stream.store.filter((subject.encode(),)), 1)
+            assert not first or first >= numbers["next_seq"] or first in came, "passed over"
     world.js.close()

@@ -334,7 +334,39 @@ async def ends(client: Client) -> list[Any]:
     return seen
 
 
-SCENARIOS = [pulls, acks, pushes, limits_of_delivery, priorities, ends]
+PURGES: tuple[tuple[list[str], str, int], ...] = (
+    (["a.1", "a.3"], "a.3", 0),
+    (["a.1", "a.3"], "a.1", 0),
+    (["a.1"], "a.1", 3),
+    (["a.1", "a.2"], "a.*", 4),
+    (["a.1", "b.2"], "a.*", 0),
+    (["a.*"], "a.1", 0),
+    ([], "a.3", 0),
+    (["a.1", "b.>"], "", 4),
+)
+"""Filters of a consumer, and a purge: of a subject, and below a sequence."""
+
+
+async def purges(client: Client) -> list[Any]:
+    """What a purge leaves is delivered, whatever else the consumer wants."""
+    seen: list[Any] = []
+    for filters, subject, below in PURGES:
+        consumer = {"filter_subjects": filters} if filters else {}
+        await fresh(client, {"subjects": ["a.>", "b.>"]}, consumer)
+        for published in ("a.1", "a.2", "a.3", "b.2", "a.1", "a.2"):
+            client.publish(published, "x", "done")
+        await client.frames_until(lambda found: len(found) == 6)
+        body: dict[str, Any] = {"filter": subject} if subject else {}
+        if below:
+            body["seq"] = below
+        seen.append((await client.ask("STREAM.PURGE.S", body))["purged"])
+        client.publish(NEXT, batch(9, no_wait=True), "in.1")
+        seen += masked(await client.settled())
+        seen.append(positions(await client.ask("CONSUMER.INFO.S.C")))
+    return seen
+
+
+SCENARIOS = [pulls, acks, pushes, limits_of_delivery, priorities, ends, purges]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
