@@ -176,6 +176,13 @@ class Cluster:
         known = self.state.members
         return [self._candidate(number, load) for number in self.group.members if number in known]
 
+    def is_ready(self, number: int) -> bool:
+        """Whether a node is there, stays, and has what the cluster believes that it has."""
+        hello = self.founding.hello_of(number)
+        if hello is None or not self.founding.is_online(number):
+            return False
+        return not (hello.leaving or hello.emptied)
+
     def _candidate(self, number: int, load: dict[int, list[int]]) -> Node:
         hello = self.founding.hello_of(number)
         member = self.state.members.get(number)
@@ -185,9 +192,7 @@ class Cluster:
             name=self.names(number),
             cluster=hello.cluster if hello else member.cluster if member else "",
             tags=tuple(hello.tags if hello else member.tags if member else ()),
-            online=hello is not None
-            and self.founding.is_online(number)
-            and not (hello.leaving or hello.emptied),
+            online=self.is_ready(number),
             free={"memory": hello.memory_free, "file": hello.store_free} if hello else {},
             streams=streams,
             replicas=replicas,

@@ -89,7 +89,8 @@ class Moves:
 
     async def replace_peer(self, known: Known, number: int, fewer: bool) -> None:
         """Put another node in the place of one of a stream's. With `fewer`, and when there is no
-        other, it gets none; but the last one stays. Raises JetStreamError, Stale."""
+        other, it gets none; but the last one stays. A member does not get it back then. Raises
+        JetStreamError, Stale."""
         old = known.assignment
         keep = [peer for peer in old.peers if peer != number]
         if old.lost or (not keep and not self.cluster.founding.is_online(number)):
@@ -101,7 +102,10 @@ class Moves:
             if not keep or not fewer:
                 raise errors.PEER_REMAP.error() from error
             peers = keep
-        await self.requests.submit(self.requests.with_peers(old, peers))
+        wanted = self.requests.with_peers(old, peers)
+        if peers == keep and number in self.cluster.state.members:
+            wanted.evacuated[number] = self.cluster.state.members[number].boot
+        await self.requests.submit(wanted)
 
     async def evacuate(self, number: int, removed: bool) -> None:
         """Have other nodes take a node's part in all streams. What nobody else can have stays, and

@@ -266,7 +266,11 @@ class StreamRequests:
         """The next version of a stream, with these nodes. One whose single node's log decides
         becomes a group when it is to be elsewhere."""
         wanted = msgspec.structs.replace(
-            old, peers=peers, boots=self._boots(peers, old), version=old.version + 1
+            old,
+            peers=peers,
+            boots=self._boots(peers, old),
+            version=old.version + 1,
+            evacuated={n: boot for n, boot in old.evacuated.items() if n not in peers},
         )
         if set(peers) == set(old.peers):
             return wanted

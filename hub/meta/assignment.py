@@ -66,6 +66,9 @@ class Assignment(msgspec.Struct, kw_only=True, tag="stream"):
     incarnation it would use its sequence numbers a second time."""
     change: Change | None = None
     """Until the group has the members that are wanted."""
+    evacuated: dict[int, int] = {}
+    """Nodes that were to give it up when no other one could have it, each with `Member.boot`. They
+    get it back by an order only, or as members that were taken in anew."""
 
     @property
     def stream_config(self) -> StreamConfig:

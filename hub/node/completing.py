@@ -1,8 +1,8 @@
-"""A stream with fewer replicas than it is to have gets one on a node that joins.
+"""A stream with fewer replicas than it is to have gets one as soon as a node may have it.
 
-A replica is missing when its node was removed, or emptied by order, and no other node could take
-its part. The meta leader gives such streams to a node once, when it has joined: a node that was
-emptied by order and stays a member gets nothing back.
+A replica is missing when its node was removed, or evacuated, and no other node could take its part.
+What the cluster has committed says which streams miss one and who may not have it, so it does not
+matter which node leads, or what that node has seen of the others coming and going.
 """
 
 import logging
@@ -10,84 +10,104 @@ from functools import partial
 
 import msgspec
 
+from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.hub.api.cluster import Cluster
 from headwater.hub.api.stream_requests import StreamRequests
-from headwater.hub.meta.assignment import NO_GROUP
+from headwater.hub.meta.assignment import NO_GROUP, Assignment
 from headwater.hub.meta.state import Known
 
 log = logging.getLogger("headwater.meta")
 
+AGAIN_SECONDS = 60.0
+"""After which streams that nobody could take are tried again though the same nodes are there: one
+may have room by then."""
+
+There = frozenset[tuple[int, int]]
+"""Nodes that may get streams, each with the start in which it was taken in."""
+
 
 class Completing:
-    """Every node watches who joins; the one that leads the cluster acts."""
+    """The node that leads the cluster acts."""
 
     def __init__(self, cluster: Cluster, requests: StreamRequests) -> None:
         self.cluster = cluster
         self.requests = requests
-        self._seen: dict[int, int] | None = None
-        """Start of each member in which it was taken in; None before the first look."""
-        self._joined: set[int] = set()
-        """Nodes that have joined since, and were given nothing yet. At most the members."""
+        self._tried: There | None = None
+        """The nodes that were there at the last try; None when the next tick is to try."""
+        self._again = 0.0
+        """When to try again with the same nodes, in seconds of the loop."""
         self._busy = False
 
     def tick(self) -> None:
-        """Look who has joined, and give the first one its part. Called once a second."""
+        """Give missing replicas to nodes when others are there than before. Called every second."""
         cluster = self.cluster
-        members = {number: member.boot for number, member in cluster.state.members.items()}
-        if self._seen is None:
-            self._seen = members if cluster.group.leader else None
-            return
-        self._joined |= {n for n, boot in members.items() if self._seen.get(n) != boot}
-        self._joined &= members.keys()
-        self._seen = members
-        online = {node.number for node in cluster.candidates() if node.online}
-        ready = sorted(self._joined & online)
-        if not ready or self._busy or not cluster.group.leader:
+        if self._busy:
             return
         if not cluster.group.serves:
-            if cluster.is_led_elsewhere(cluster.group.leader) and not self._short():
-                self._joined.clear()
+            self._tried = None
             return
+        now = cluster.jetstream.kernel.loop.time()
+        there = self._there()
+        if there == self._tried and now < self._again:
+            return
+        self._tried = there
+        self._again = now + AGAIN_SECONDS
         self._busy = True
-        self.requests.spawn(self._give(ready[0]))
+        self.requests.spawn(self._complete())
+
+    def _there(self) -> There:
+        cluster = self.cluster
+        members = cluster.state.members.items()
+        return frozenset((n, member.boot) for n, member in members if cluster.is_ready(n))
 
     def _short(self) -> list[Known]:
-        """Streams that miss a replica and are not being changed."""
+        """Streams that miss a replica."""
         return [
             known
             for known in self.cluster.state.streams.values()
             if known.assignment.group != NO_GROUP
             and not known.assignment.lost
-            and known.assignment.change is None
             and len(known.assignment.peers) < known.config.num_replicas
         ]
 
-    async def _give(self, number: int) -> None:
-        """Give a node a replica of each stream that misses one and may be there."""
+    async def _complete(self) -> None:
         try:
-            for known in self._short():
-                key = known.assignment.key
-                try:
-                    await self.requests.again(partial(self._add, key, number))
-                except JetStreamError as error:
-                    log.debug("stream '%s > %s' gets no replica: %s", *key, error)
-            self._joined.discard(number)
+            await self.complete()
         finally:
             self._busy = False
 
-    async def _add(self, key: tuple[str, str], number: int) -> None:
+    async def complete(self) -> None:
+        """Give each stream that misses replicas one more, where a node may have it."""
+        for known in self._short():
+            key = known.assignment.key
+            if known.assignment.change is not None:
+                self._tried = None
+                continue
+            try:
+                await self.requests.again(partial(self._add, key))
+            except JetStreamError as error:
+                log.debug("stream '%s > %s' gets no replica: %s", *key, error)
+                if error.err_code != errors.CLUSTER_NO_PEERS.err_code:
+                    self._tried = None
+
+    async def _add(self, key: tuple[str, str]) -> None:
         known = self.cluster.state.stream(*key)
-        if known is None or known not in self._short() or number in known.assignment.peers:
+        if known is None or known not in self._short() or known.assignment.change is not None:
             return
         old = known.assignment
         one_more = msgspec.structs.replace(known.config, num_replicas=len(old.peers) + 1)
-        others = [n for n in self.cluster.group.members if n != number and n not in old.peers]
-        peers = self.requests.place(one_more, keep=old.peers, ignore=others)
-        if number in peers:
-            await self.requests.submit(self.requests.with_peers(old, peers))
-            log.info(
-                "stream '%s > %s' gets the replica that it missed on %s",
-                *key,
-                self.cluster.names(number),
-            )
+        peers = self.requests.place(one_more, keep=old.peers, ignore=self._evacuated(old))
+        self._tried = None
+        await self.requests.submit(self.requests.with_peers(old, peers))
+        log.info(
+            "stream '%s > %s' gets the replica that it missed on %s",
+            *key,
+            ", ".join(self.cluster.names(n) for n in peers if n not in old.peers),
+        )
+
+    def _evacuated(self, assignment: Assignment) -> list[int]:
+        """Members that were to give the stream up, and are the same as then."""
+        members = self.cluster.state.members
+        then = assignment.evacuated.items()
+        return [n for n, boot in then if n in members and members[n].boot == boot]

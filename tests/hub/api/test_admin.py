@@ -234,8 +234,9 @@ async def test_a_node_that_joins_gets_the_replicas_that_are_missing(tmp_path: Pa
         evacuated = await order(lab, here, "SERVER.EVACUATE", peer="n2")
         assert evacuated["success"]
         await until(lambda: len(replicas("S")) == len(replicas("T")) == 2)
-        for _ in range(3):
-            lab.service(here).completing.tick()
+        leader = lab.leader()
+        assert leader is not None
+        await lab.service(leader).completing.complete()
         assert len(replicas("S")) == len(replicas("T")) == 2, "it was to have nothing"
     finally:
         await lab.stop()
