@@ -31,11 +31,10 @@ from cython.cimports.headwater.edge.kernel.kernel import (
     Sink,
 )
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, is_valid
-from cython.cimports.headwater.edge.subjects.word_scan import word_end
+from cython.cimports.headwater.edge.subjects.word_scan import is_clean, word_end
 from cython.cimports.headwater.edge.wire.numbers import parse_size, put_number
 from cython.cimports.libc.string import memchr, memcpy, strlen
 
-from headwater.edge.subjects.tokens import clean_word
 from headwater.edge.wire.connect_fields import connect_fields
 from headwater.edge.wire.json_objects import object_in
 
@@ -258,6 +257,17 @@ def verb_length(
     if name == PUB or name == HPUB or name == SUB or name == UNSUB or name == ERR:
         return size if is_gap(data[size]) else -1
     return size
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def are_clean(words: list) -> cython.bint:
+    """Whether each may stand as one word in a frame."""
+    for item in words:
+        word: bytes = item
+        if not is_clean(word, len(word)):
+            return False
+    return True
 
 
 @cython.cclass
@@ -664,7 +674,7 @@ class ClientConn(Conn):
         subject: bytes = args[0]
         queue = args[1] if len(args) == 3 else None
         sid: bytes = args[len(args) - 1]
-        if not all(map(clean_word, args)):
+        if not are_clean(args):
             self.warn("Invalid Subject")
             return
         if not self.server.may_subscribe(self, subject, queue):

@@ -9,10 +9,11 @@ cdef class Match:
 
 @cython.final
 cdef class Node:
-    cdef dict children
+    cdef dict children                  # None: no literal token follows
     cdef Node star
     cdef Node tail
-    cdef list plain
+    cdef Sink first                     # the oldest plain sink; most nodes have no other one
+    cdef list more                      # the plain sinks after it; None: there are none
     cdef dict queues
 
 @cython.final

@@ -23,14 +23,8 @@ class Match:
 
 @cython.cclass
 class Node:
-    """Interest that shares one prefix of tokens."""
-
-    def __cinit__(self):
-        self.children = {}
-        self.star = None
-        self.tail = None
-        self.plain = []
-        self.queues = None
+    """Interest that shares one prefix of tokens. With a million subscriptions most nodes have one
+    sink, so what a node may have more of is made when it is wanted."""
 
 
 @cython.cfunc
@@ -46,6 +40,8 @@ def descend(node: Node, token: bytes) -> Node:
         if node.tail is None:
             node.tail = Node()
         return node.tail
+    if node.children is None:
+        node.children = {}
     child = node.children.get(token)
     if child is None:
         child = Node()
@@ -60,7 +56,7 @@ def empty(node: Node) -> cython.bint:
         not node.children
         and node.star is None
         and node.tail is None
-        and not node.plain
+        and node.first is None
         and not node.queues
     )
 
@@ -94,7 +90,10 @@ class Walk:
     @cython.cfunc
     def collect(self, node: Node):
         """Add the sinks that end at `node`."""
-        self.plain.extend(node.plain)
+        if node.first is not None:
+            self.plain.append(node.first)
+            if node.more is not None:
+                self.plain.extend(node.more)
         if node.queues:
             if self.queues is None:
                 self.queues = {}
@@ -150,7 +149,10 @@ class Walk:
 @cython.cfunc
 def gather(node: Node, found: list):
     """Collect every sink at and below `node`."""
-    found.extend(node.plain)
+    if node.first is not None:
+        found.append(node.first)
+    if node.more is not None:
+        found.extend(node.more)
     if node.queues:
         for members in node.queues.values():
             found.extend(members)
@@ -158,8 +160,20 @@ def gather(node: Node, found: list):
         gather(node.star, found)
     if node.tail is not None:
         gather(node.tail, found)
-    for child in node.children.values():
-        gather(cython.cast(Node, child), found)
+    if node.children is not None:
+        for child in node.children.values():
+            gather(cython.cast(Node, child), found)
+
+
+@cython.cfunc
+def add_plain(node: Node, sink: Sink):
+    """Hang a sink without a queue on `node`, after those that are there."""
+    if node.first is None:
+        node.first = sink
+    elif node.more is None:
+        node.more = [sink]
+    else:
+        node.more.append(sink)
 
 
 @cython.cclass
@@ -215,7 +229,7 @@ class Trie:
         for token in sink.subject.split(b"."):
             node = descend(node, token)
         if sink.queue is None:
-            node.plain.append(sink)
+            add_plain(node, sink)
         else:
             if node.queues is None:
                 node.queues = {}
@@ -245,14 +259,17 @@ class Trie:
             return node.star
         if token == b">":
             return node.tail
-        return node.children.get(token)
+        return None if node.children is None else node.children.get(token)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def unhook(self, node: Node, sink: Sink) -> cython.bint:
-        members: list = node.plain
+        members: list = node.more
         if sink.queue is not None:
             members = node.queues.get(sink.queue) if node.queues else None
+        elif sink is node.first:
+            node.first = node.more.pop(0) if node.more else None
+            return True
         if members is None:
             return False
         for i in range(len(members)):

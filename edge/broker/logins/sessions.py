@@ -400,12 +400,13 @@ class Sessions:
     def may_subscribe(self, conn: ClientConn, subject: bytes, queue: bytes | None) -> bool:
         """Whether a SUB is allowed; answers the violation otherwise."""
         limit = self.options.max_subscription_tokens
-        text = _quoted(subject)
         if limit and subject.count(b".") + 1 > limit:
+            text = _quoted(subject)
             conn.warn(f"Permissions Violation for Subscription to {text}, too many tokens")
             return False
         if queue != RESERVED_QUEUE and conn.principal.may_subscribe(subject, queue):
             return True
+        text = _quoted(subject)
         using = f" using queue {_quoted(queue)}" if queue else ""
         conn.warn(f"Permissions Violation for Subscription to {text}{using}")
         log.error("cid:%d - Subscription Violation - Subject %s", conn.cid, text)
