@@ -74,6 +74,8 @@ COMPILED = (
     "spark/wire/arrow_columns.py",
     "spark/wire/header_maps.py",
     "spark/wire/wire_reader.py",
+    "spark/wire/json_times.py",
+    "spark/wire/json_columns.py",
     "edge/subjects/transform.py",
     "edge/subjects/subject_tree.py",
     "edge/broker/mappings.py",

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from headwater.spark.errors import OptionError
 from headwater.spark.options import SourceOptions
 from headwater.spark.read.blocks import Wanted
+from headwater.spark.read.column_decoder import ColumnDecoder, takes_all
 from headwater.spark.read.kv_columns import keys_of, kv_operations, put_values, without_markers
-from headwater.spark.read.value_decoder import ValueDecoder
+from headwater.spark.read.value_decoder import CORRUPT_COLUMN, ValueDecoder
 from headwater.spark.read.value_types import checked_type, parse_value_schema
 from headwater.spark.wire.wire_reader import (
     HEADERS_MAP,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-CORRUPT_COLUMN = "_corrupt_record"
 _PAYLOADS = {"payload", "value"}
 
 
@@ -47,6 +47,11 @@ class Layout:
     headers: str
     value_format: str = "json"
     bucket: bool = False
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether payloads become columns without Python objects."""
+        return self.value_format == "json" and not self.bucket and takes_all(self.values)
 
     @property
     def needs_payload(self) -> bool:
@@ -162,9 +167,9 @@ def wanted_columns(layout: Layout) -> Wanted:
     """What a fetch keeps: what the layout needs, and nothing else."""
     kinds = set(layout.meta.values())
     payload = PAYLOAD_OFF
-    if layout.values or layout.corrupt:
+    if (layout.values or layout.corrupt) and not layout.by_columns:
         payload = PAYLOAD_LIST
-    elif kinds & _PAYLOADS:
+    elif layout.needs_payload:
         payload = PAYLOAD_ARROW
     headers = HEADERS_OFF
     if layout.bucket:
@@ -188,6 +193,12 @@ class BatchMaker:
             if layout.values or layout.corrupt
             else None
         )
+        self._quick = (
+            ColumnDecoder(layout.values, self._decoder)
+            if self._decoder is not None and layout.by_columns
+            else None
+        )
+        self._types = {name: self._schema.field(name).type for name in layout.values}
 
     @property
     def corrupt(self) -> int:
@@ -198,23 +209,31 @@ class BatchMaker:
         """One record batch. Raises ValueError for a bad payload when mode is failfast."""
         import pyarrow as pa
 
-        decoded: dict[str, Any] = {}
         operations = kv_operations(columns) if self._layout.bucket else None
-        if self._decoder is not None:
-            payloads = columns.payloads or []
-            if operations is not None:
-                payloads = without_markers(payloads, operations, self._layout.value_format)
-            decoded = self._decoder.decode(payloads, columns.sequence)
+        decoded = self._decoded(columns, operations)
         arrays = []
         for field in self._schema:
             kind = self._layout.meta.get(field.name)
             if kind is not None:
                 arrays.append(self._meta_array(kind, field.type, columns, operations))
-            elif field.name == CORRUPT_COLUMN:
-                arrays.append(decoded[CORRUPT_COLUMN])
             else:
-                arrays.append(pa.array(decoded[field.name], type=field.type))
+                arrays.append(decoded[field.name])
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _decoded(self, columns: Columns, operations: "pa.Array | None") -> "dict[str, pa.Array]":
+        """The fields of the payloads."""
+        import pyarrow as pa
+
+        if self._decoder is None:
+            return {}
+        if self._quick is not None:
+            return self._quick.decode(columns, self._types)
+        payloads = columns.payloads or []
+        if operations is not None:
+            payloads = without_markers(payloads, operations, self._layout.value_format)
+        found = self._decoder.decode(payloads, columns.sequence)
+        arrays = {name: pa.array(found[name], type=type_) for name, type_ in self._types.items()}
+        return arrays | {CORRUPT_COLUMN: found[CORRUPT_COLUMN]}
 
     def _meta_array(
         self,

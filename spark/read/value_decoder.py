@@ -13,6 +13,8 @@ from headwater.spark.read.value_types import checked_type, fitter
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
+#: The column that keeps the texts of bad payloads.
+CORRUPT_COLUMN = "_corrupt_record"
 FORMATS = ("json", "msgpack", "cbor")
 #: Characters of a bad payload that a message or `_corrupt_record` shows of it.
 CORRUPT_SHOWN = 4096
@@ -108,9 +110,9 @@ class ValueDecoder:
         self.corrupt += len(bad)
         if bad:
             texts = [bad.get(index) for index in range(len(payloads))]
-            columns["_corrupt_record"] = pa.array(texts, type=pa.string())
+            columns[CORRUPT_COLUMN] = pa.array(texts, type=pa.string())
         else:
-            columns["_corrupt_record"] = pa.nulls(len(payloads), pa.string())
+            columns[CORRUPT_COLUMN] = pa.nulls(len(payloads), pa.string())
         return columns
 
     def _fit(
