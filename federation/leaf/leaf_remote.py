@@ -28,8 +28,13 @@ log = logging.getLogger("headwater.leaf")
 TIMEOUT_MAX_S = 30.0
 """Time limits double with every failure up to this: a slow link gets through in the end."""
 
-RECONNECT_MAX_S = 5.0
-"""A configured pause grows with failures up to this, unless it is longer itself."""
+CONNECT_MAX_S = 8.0
+"""The same of a TCP connect: the system asks at 0, 1, 3 and 7 s, and then ever more seldom. So a
+network that comes back is used within four seconds."""
+
+RECONNECT_MAX_S = 2.0
+"""A configured pause grows with failures up to this, unless it is longer itself. A nats-server that
+finds no link when it looks after its mirrors waits for 30 s: each second counts."""
 
 ADMIT_TIMEOUT_S = 10.0
 """Time from the hub's first INFO to the admission of the link, at least."""
@@ -195,7 +200,7 @@ class LeafRemote:
             self.failures += 1
             self._complain(f"Error trying to connect as leafnode to remote server {url.text!r}: "
                            f"{_reason(error)}")
-            return self._delay()
+            return self._delay(growing=False)
         try:
             session = SpokeSession(self.links, f"{url.host}:{url.port}", self)
             conn = self.links.open(session, sock, self.options.rate)
@@ -253,13 +258,16 @@ class LeafRemote:
             return self.failures
         return self.failures // max(1, len(self.candidates()))
 
-    def _delay(self) -> float:
+    def _delay(self, *, growing: bool = True) -> float:
+        """Seconds before the next try: longer each time for a hub that costs itself and others a
+        handshake, the same where nobody listens."""
         if self._url is not None and self._url.found and self._position % max(
             1, len(self.candidates())
         ):
             return FOUND_PAUSE_S
         base = max(0.05, self.links.node.options.leaf.reconnect)
-        grown = min(base * 1.5 ** min(self._rounds(), 16), max(base, RECONNECT_MAX_S))
+        rounds = min(self._rounds(), 16) if growing else 0
+        grown = min(base * 1.5**rounds, max(base, RECONNECT_MAX_S))
         return grown * draw_between(self.links.node.kernel.chance, 0.75, 1.25)
 
     def _info_timeout(self) -> float:
@@ -396,7 +404,8 @@ class LeafRemote:
             sock = socket.socket(family, kind, protocol)
             sock.setblocking(False)
             try:
-                await asyncio.wait_for(loop.sock_connect(sock, address), timeout)
+                connected = loop.sock_connect(sock, address)
+                await asyncio.wait_for(connected, min(timeout, CONNECT_MAX_S))
                 return sock
             except TimeoutError:
                 sock.close()

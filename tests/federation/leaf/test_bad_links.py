@@ -5,6 +5,7 @@ import time
 import pytest
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
+from bench.servers import free_port
 from headwater.edge.node.node import Node
 from tests.federation.lab import Lab, client_port, leaf_service, leafs, wired
 from tests.measuring import within
@@ -71,3 +72,19 @@ async def test_a_slow_link_stays_up_and_answers(lab: Lab) -> None:
     assert wire.connections == 1
     assert follower.recreations == 0
     assert not follower.health.stalled
+
+
+async def test_a_hub_that_comes_back_late_is_linked_as_soon(lab: Lab) -> None:
+    """However often nobody listened there, the pause is the configured one."""
+    port = free_port()
+    edge = await lab.node(
+        f'leafnodes {{ reconnect: 1, remotes [ {{ url: "nats://127.0.0.1:{port}" }} ] }}'
+    )
+    (remote,) = leaf_service(edge).remotes
+    await until(lambda: remote.failures, "nobody listens")
+    remote.failures = 40
+    pauses = [remote._delay(growing=False) for _ in range(100)]
+    assert all(0.75 <= pause <= 1.25 for pause in pauses)
+    assert all(1.5 <= remote._delay() <= 2.5 for _ in range(100))
+    await lab.node(f"leafnodes {{ listen: 127.0.0.1:{port} }}")
+    await until(lambda: leafs(edge), "the hub is linked")
