@@ -24,10 +24,13 @@ def main() -> None:
         from headwater.deploy import start_image
 
         image = start_image.begin()
+        from headwater.deploy.front_door import FrontDoor
+
+        door = FrontDoor(arguments[1:])
         from headwater.deploy.serve import serve
 
         try:
-            status = serve(arguments[1:], image.ready)
+            status = serve(arguments[1:], image.ready, door)
             image.keep()
         except BrokenPipeError:
             # Whoever read our output has read enough.
