@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from headwater.deploy import front_door
 from headwater.deploy.serve import serve
 from headwater.edge.storage.node.node_store import NodeStore
 front_door.PATIENCE_S = float(sys.argv[2])
+front_door.YOUNG_S = 600.0
 recover = NodeStore._recover
 def held_up(self):
     self.options.progress(3, 8)
@@ -69,3 +71,10 @@ def test_nobody_waits_long(tmp_path: Path) -> None:
         with pytest.raises(ConnectionRefusedError):
             knocking(port)
         pipe.write_text("")
+
+
+def test_a_process_knows_its_age() -> None:
+    text = "from headwater.deploy.front_door import _age_s\nprint(_age_s())"
+    began = time.monotonic()
+    told = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert 0 < float(told.stdout) < time.monotonic() - began + 1
