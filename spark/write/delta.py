@@ -7,7 +7,8 @@ data. Here the application is the streaming query, and the number that of its ba
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headwater.spark.errors import OptionError, SourceError
+from headwater.spark.errors import OptionError
+from headwater.spark.write.query_id import query_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,10 +33,7 @@ def delta_batches(
     def append(batch: "DataFrame", number: int) -> None:
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        if not query:
-            raise SourceError("Spark does not say which query this is: use it in foreachBatch")
-        application = f"headwater-{query}"
+        application = f"headwater-{query_of(batch)}"
         if DeltaTable.is_deltatable(path, options):
             done = DeltaTable(path, storage_options=options).transaction_version(application)
             if done is not None and done >= number:
