@@ -24,13 +24,10 @@ def main() -> None:
         from headwater.deploy import start_image
 
         image = start_image.begin()
-        from headwater.deploy.front_door import FrontDoor
-
-        door = FrontDoor(arguments[1:])
         from headwater.deploy.serve import serve
 
         try:
-            status = serve(arguments[1:], image.ready, door)
+            status = serve(arguments[1:], image.ready)
             image.keep()
         except BrokenPipeError:
             # Whoever read our output has read enough.

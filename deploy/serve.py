@@ -15,11 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headwater.deploy.compose import services_for
-from headwater.deploy.front_door import FrontDoor
 from headwater.deploy.notify import Notifier
 from headwater.deploy.recovery_watch import RecoveryWatch
 from headwater.deploy.watchdog import keep_alive, period_s
-from headwater.edge.conf.flags import USAGE, Invocation, parse_args
+from headwater.edge.conf.flags import USAGE, FlagError, Invocation, parse_args
 from headwater.edge.conf.options import Options
 from headwater.edge.conf.problems import ConfigError
 from headwater.edge.facts.version import NATS_LEVEL
@@ -44,20 +43,15 @@ class StartError(Exception):
     """Something that keeps a node from starting; the text says what to do."""
 
 
-def serve(
-    arguments: list[str],
-    ready: Callable[[], None] = lambda: None,
-    door: FrontDoor | None = None,
-) -> int:
-    """Run until told to stop; returns the exit status. `ready` is called once the node serves.
-    `door` was opened for these arguments; None opens one."""
-    door = door or FrontDoor(arguments)
-    if door.error is not None:
-        print(f"nats-server: {door.error}", file=sys.stderr)
+def serve(arguments: list[str], ready: Callable[[], None] = lambda: None) -> int:
+    """Run until told to stop; returns the exit status. `ready` is called once the node serves."""
+    try:
+        invocation = parse_args(arguments)
+    except (FlagError, ConfigError) as error:
+        print(f"nats-server: {error}", file=sys.stderr)
         return 1
-    invocation = door.invocation
     if invocation.action == "serve":
-        return run(door, arguments, ready)
+        return run(invocation, arguments, ready)
     if invocation.action == "signal":
         return send_signal(invocation)
     if invocation.action == "version":
@@ -87,22 +81,20 @@ def check(invocation: Invocation) -> int:
     return 0
 
 
-def run(door: FrontDoor, arguments: list[str], ready: Callable[[], None]) -> int:
-    """Run a node in this process, with the options for which the door was opened."""
+def run(invocation: Invocation, arguments: list[str], ready: Callable[[], None]) -> int:
+    """Run a node with these options in this process."""
     import uvloop
 
-    invocation = door.invocation
     options = invocation.options
     forbid_core_dumps()
     try:
         configure_logging(options)
     except (OSError, ValueError) as error:
         print(f"nats-server: cannot open the log: {error}", file=sys.stderr)
-        door.close()
         return 1
     for warning in invocation.warnings:
         log.warning("%s", warning)
-    return uvloop.run(_main(door, arguments, ready))
+    return uvloop.run(_main(options, arguments, ready))
 
 
 def forbid_core_dumps() -> None:
@@ -123,16 +115,15 @@ def configure_logging(options: Options) -> None:
     logs.configure(logs.settings_of(options))
 
 
-async def _main(door: FrontDoor, arguments: list[str], ready: Callable[[], None]) -> int:
+async def _main(options: Options, arguments: list[str], ready: Callable[[], None]) -> int:
     loop = asyncio.get_running_loop()
     node = None
     notifier = Notifier()
     watch = RecoveryWatch(notifier)
     try:
-        node = Node(door.invocation.options, loop)
-        node.door = door.sock
-        node.recovery_progress = _progress(node, door, watch)
-        node.services.extend(services_for(node.options))
+        node = Node(options, loop)
+        node.recovery_progress = watch
+        node.services.extend(services_for(options))
         node.reloader = lambda: _reload(node, arguments)
         tasks = _listen_to_signals(node, arguments)
         # A request that makes many objects holds the loop half as long when what is there for good
@@ -147,7 +138,6 @@ async def _main(door: FrontDoor, arguments: list[str], ready: Callable[[], None]
             log.critical("%s", line)
         if node is not None:
             await node.stop()
-        door.close()
         return 1
     finally:
         watch.close()
@@ -162,18 +152,6 @@ async def _main(door: FrontDoor, arguments: list[str], ready: Callable[[], None]
     notifier.send(STOPPING=1, STATUS="stopping")
     await asyncio.gather(*tasks)
     return 0
-
-
-def _progress(node: Node, door: FrontDoor, watch: RecoveryWatch) -> Callable[[int, int], None]:
-    """What is called while JetStream recovers: show it, and let nobody wait long at the door."""
-
-    def progress(done: int, total: int) -> None:
-        if door.late():
-            door.close()
-            node.door = None
-        watch(done, total)
-
-    return progress
 
 
 def _listen_to_signals(node: Node, arguments: list[str]) -> set[asyncio.Task[None]]:
@@ -221,7 +199,7 @@ def _reload(node: Node, arguments: list[str]) -> None:
 
 
 def _start_errors() -> tuple[type[Exception], ...]:
-    from headwater.edge.broker.listeners.binding import ListenError
+    from headwater.edge.broker.listeners.listener import ListenError
     from headwater.edge.storage.format.errors import StoreError
     from headwater.security.errors import SecurityError
 

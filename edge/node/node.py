@@ -15,8 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.listeners.binding import ListenError
-from headwater.edge.broker.listeners.listener import Listener, shown_hosts
+from headwater.edge.broker.listeners.listener import Listener, ListenError, shown_hosts
 from headwater.edge.broker.listeners.tls_context import ListenerContexts, listener_contexts
 from headwater.edge.broker.logins.sessions import Sessions
 from headwater.edge.conf.auth_config import auth_config
@@ -79,8 +78,6 @@ class Node:
         """Called while JetStream recovers, with segments done and segments in all."""
         self.progress = StartProgress(self.kernel.monotonic_ns)
         self.listeners: list[Listener] = []
-        self.door: socket.socket | None = None
-        """Listens where clients are to come, before the node starts; None: it will bind itself."""
         self.facts = self._facts()
         self.sessions = Sessions(self.kernel, options, self.facts, self.authenticator, self.account)
         self.callouts = _callouts(self, key)
@@ -221,7 +218,7 @@ class Node:
     def _listen(self) -> None:
         host, port = self.options.host, self.options.port
         try:
-            listener = Listener(self.loop, host, port, self._on_socket, self.door)
+            listener = Listener(self.loop, host, port, self._on_socket)
         except ListenError as error:
             raise ListenError(f'Error listening on port: {host}:{port}, "{error}"') from error
         self.listeners.append(listener)
