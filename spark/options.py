@@ -1,9 +1,10 @@
 """Options of `format("headwater")`: names, types, ranges, and the error for each mistake."""
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -52,8 +53,14 @@ OPTIONS = {
     ),
     "domain": "JetStream domain: the API is reached as $JS.<domain>.API",
     "subjects": "comma-separated subject filters; default everything",
-    "starting": "earliest, or the first sequence to read; for readStream also latest",
-    "ending": "latest (fixed at load; at each action with .schema()), or the last sequence",
+    "starting": (
+        "earliest, or the first sequence to read; for readStream also latest; of several streams "
+        'also JSON, as {"A": 17, "B": "earliest"}'
+    ),
+    "ending": (
+        "latest (fixed at load; at each action with .schema()), or the last sequence; of several "
+        'streams also JSON, as {"A": 99, "B": "latest"}'
+    ),
     "startingTimestamp": "in place of starting: read messages stored at or after it (RFC 3339)",
     "endingTimestamp": "in place of ending: read messages stored before it (RFC 3339)",
     "partitions": "into how many ranges one stream is cut, 1 to 10000; default by size",
@@ -121,22 +128,36 @@ OPTIONS = {
 #: Options of Spark's own that it hands to sources too.
 _SPARKS = ("checkpointlocation", "path", "queryname")
 _BY_LOWER = {name.lower(): name for name in OPTIONS}
-#: What users of Spark's Kafka source write, with the name of the option that does it here.
+_LOGIN = "credentialsFile, nkeySeedFile, user or token, and tls"
+#: What users of Spark's Kafka source write, or how it begins, with what does it here.
 _KAFKAS = {
     "kafka.bootstrap.servers": "servers",
+    "subscribepattern": "streams, with * for any text",
     "subscribe": "stream",
-    "subscribepattern": "streams",
-    "startingoffsets": "starting",
-    "endingoffsets": "ending",
+    "assign": "subjects, which are a part of a stream",
+    "startingoffsetsbytimestamp": "startingTimestamp",
+    "endingoffsetsbytimestamp": "endingTimestamp",
+    "startingoffsets": "starting, the first sequence",
+    "endingoffsets": "ending, the last sequence, which is read too",
     "maxoffsetspertrigger": "maxMsgsPerTrigger",
     "minoffsetspertrigger": "minMsgsPerTrigger",
     "minpartitions": "partitions",
-    "includeheaders": "headers",
-    "startingoffsetsbytimestamp": "startingTimestamp",
-    "endingoffsetsbytimestamp": "endingTimestamp",
+    "maxrecordsperpartition": "partitions; without it about a million rows each",
+    "includeheaders": "headers=map",
     "topic": "stream",
+    "kafka.group.id": "nothing: what was read is in the checkpoint",
+    "groupidprefix": "nothing: what was read is in the checkpoint",
+    "kafka.security.": _LOGIN,
+    "kafka.sasl.": _LOGIN,
+    "kafka.ssl.": "tlsCaFile, tlsCertFile and tlsKeyFile, PEM",
+    "kafkaconsumer.": "requestTimeout and retryTimeout, seconds",
+    "fetchoffset.": "requestTimeout and retryTimeout, seconds",
 }
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+#: Units of spans: a letter, or a word as Spark's own options take it.
+_SPAN = re.compile(
+    r"(\d{1,8})\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?|)"
+)
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BUCKET = re.compile(r"[A-Za-z0-9_-]{1,252}")
 _T = TypeVar("_T", int, float)
 
@@ -165,7 +186,8 @@ class SourceOptions:
     `retry_timeout` is in seconds. `starting_time` and `ending_time` are ns since 1970. `bucket`
     is the key/value bucket whose stream this is, "" for none; `changes` says whether all that
     it holds is read, or the latest value of each key. With `patterns`, `streams` is empty: the
-    streams that match at the time of the read are read.
+    streams that match at the time of the read are read. `starts` and `ends` are positions of single
+    streams, as they were given.
     """
 
     endpoint: Endpoint
@@ -199,6 +221,17 @@ class SourceOptions:
     restart_recreated: bool = False
     max_partitions: int | None = None
     from_latest: bool = False
+    starts: tuple[tuple[str, str], ...] = ()
+    ends: tuple[tuple[str, str], ...] = ()
+
+    def of(self, stream: str) -> "SourceOptions":
+        """The options of one stream, which may start and end elsewhere than the others."""
+        start, end = dict(self.starts).get(stream), dict(self.ends).get(stream)
+        found = replace(self, starts=(), ends=())
+        if start is not None:
+            latest = start.lower() == "latest"
+            found = replace(found, starting=_start(start), from_latest=latest)
+        return found if end is None else replace(found, ending=_end(end))
 
     @property
     def column_kinds(self) -> dict[str, str]:
@@ -226,11 +259,13 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     if value_format == "raw" and options.get("valueSchema"):
         raise OptionError("option 'valueSchema' needs valueFormat=json, msgpack or cbor")
     headers = _choice(options, "headers", ("off", "map", "raw"))
-    starting = _start(options.get("starting", "earliest"))
-    from_latest = options.get("starting", "").lower() == "latest"
     for name, time in (("starting", "startingTimestamp"), ("ending", "endingTimestamp")):
         if name in options and time in options:
             raise OptionError(f"options '{name}' and '{time}' exclude each other: give one")
+    starts = _positions(options, "starting", streams)
+    ends = _positions(options, "ending", streams)
+    starting = _start(options.get("starting", "earliest"))
+    from_latest = options.get("starting", "").lower() == "latest"
     retry = _number(options, "retryTimeout", float, 0, 86_400)
     most = _number(options, "maxMsgsPerTrigger", int, 1, 1 << 53)
     least = _number(options, "minMsgsPerTrigger", int, 1, 1 << 53) or 0
@@ -268,6 +303,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         read_path=_choice(options, "readPath", ("auto", "block", "wire")),
         starting_time=_time(options, "startingTimestamp"),
         ending_time=_time(options, "endingTimestamp"),
+        starts=starts,
+        ends=ends,
     )
 
 
@@ -332,12 +369,19 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
             continue
         proper = _BY_LOWER.get(name.lower())
         if proper is None:
-            near = difflib.get_close_matches(name.lower(), _BY_LOWER, 1)
-            meant = _KAFKAS.get(name.lower()) or (_BY_LOWER[near[0]] if near else "")
-            hint = f": did you mean '{meant}'?" if meant else "."
-            raise OptionError(f"unknown option '{name}'{hint} Known are {', '.join(OPTIONS)}")
+            raise OptionError(f"unknown option '{name}'{_advice(name.lower())}")
         known[proper] = value.strip() if proper != "password" else value
     return known
+
+
+def _advice(name: str) -> str:
+    """What to write in place of an option that there is not."""
+    for begin, here in _KAFKAS.items():
+        if name.startswith(begin):
+            return f": what Kafka's source does with it is done here by {here}"
+    near = difflib.get_close_matches(name, _BY_LOWER, 1)
+    hint = f": did you mean '{_BY_LOWER[near[0]]}'?" if near else "."
+    return f"{hint} Known are {', '.join(OPTIONS)}"
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -404,10 +448,36 @@ def _number(
 def _delay(options: Mapping[str, str]) -> float:
     """Seconds of `maxTriggerDelay`, which may have a unit as Spark's own options have."""
     text = options.get("maxTriggerDelay", "15m")
-    match = re.fullmatch(r"(\d{1,8})\s*(s|m|h|d|)", text.strip().lower())
+    match = _SPAN.fullmatch(text.strip().lower())
     if match is None:
         raise OptionError(f"option 'maxTriggerDelay' is {text!r}; it takes a span as 30s or 15m")
-    return float(match.group(1)) * _UNITS[match.group(2)]
+    unit = match.group(2)
+    factor = 0.001 if unit.startswith(("ms", "mil")) else _UNITS[unit[:1]]
+    return float(match.group(1)) * factor
+
+
+def _positions(
+    options: dict[str, str], name: str, streams: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Positions by stream, which option `name` holds as JSON; they are taken out of `options`."""
+    text = options.get(name, "")
+    if not text.startswith("{"):
+        return ()
+    example = f'{{"{streams[0] if streams else "A"}": 17}}'
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"option '{name}' is no JSON ({error}); write {example}") from error
+    for stream, position in found.items():
+        if streams and stream not in streams:
+            raise OptionError(f"option '{name}': stream {stream!r} is not read")
+        if isinstance(position, dict):
+            raise OptionError(
+                f"option '{name}': a stream has one sequence and no partitions; write {example}"
+            )
+        (_start if name == "starting" else _end)(str(position))
+    del options[name]
+    return tuple((stream, str(position)) for stream, position in found.items())
 
 
 def _start(text: str) -> int:

@@ -82,7 +82,7 @@ class HeadwaterSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         if self._unread is not None:
             raise self._unread
-        if self._options.from_latest:
+        if any(one.from_latest for one in map(self._options.of, ["", *dict(self._options.starts)])):
             raise OptionError(
                 "a batch cannot start at latest: there is nothing behind it. Give starting a "
                 "sequence, or startingTimestamp"

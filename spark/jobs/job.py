@@ -56,6 +56,8 @@ def checked_source(
         if option.lower() in ours:
             raise OptionError(f"option '{option}' is set by the {name} itself")
     options = parse_options(source)
+    if options.starts or options.ends:
+        raise OptionError("a job takes one sequence as --starting, and one as --ending")
     if options.from_latest and not follows:
         raise OptionError(
             "there is nothing behind latest: start at a sequence, or at earliest. A rollup, gaps, "

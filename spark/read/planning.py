@@ -95,8 +95,8 @@ def check_streams(options: SourceOptions) -> None:
         for stream in _found(connection, options):
             info = stream_info(connection, options, stream)
             check_retention(info["config"])
-            last = info["state"]["last_seq"]
-            _check_start(options, info, last if options.ending is None else options.ending)
+            one, last = options.of(stream), info["state"]["last_seq"]
+            _check_start(one, info, last if one.ending is None else one.ending)
 
 
 def plan_ranges(options: SourceOptions) -> tuple[SequenceRange, ...]:
@@ -105,7 +105,7 @@ def plan_ranges(options: SourceOptions) -> tuple[SequenceRange, ...]:
         return tuple(
             work
             for plan in _plans(connection, options)
-            for work in _ranges(connection, options, plan)
+            for work in _ranges(connection, options.of(plan.stream), plan)
         )
 
 
@@ -113,7 +113,7 @@ def _plans(connection: Connection, options: SourceOptions) -> Iterator[StreamPla
     """The plans of all streams; one that goes away while it is planned matches no pattern."""
     for stream in _found(connection, options):
         try:
-            yield _plan(connection, options, stream)
+            yield _plan(connection, options.of(stream), stream)
         except UnknownStreamError as error:
             if not (options.patterns and is_gone(error)):
                 raise
@@ -143,7 +143,7 @@ def plan_between(
     Raises StreamRecreatedError when it is not the same any more, and like `plan_streams`.
     """
     bounds = replace(
-        options, starting=start, ending=end, starting_time=None, ending_time=None
+        options.of(stream), starting=start, ending=end, starting_time=None, ending_time=None
     )
     plan = _plan(connection, bounds, stream)
     if plan.incarnation != incarnation or plan.last < end:

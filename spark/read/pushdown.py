@@ -125,7 +125,6 @@ def plan_narrowed(
     for work in ranges:
         _, start, _ = ends.get(work.stream, ("", work.start, 0))
         ends[work.stream] = (work.incarnation, start, work.end)
-    options = replace(options, allow_expired=options.may_expire)
     if narrowing.subjects is not None:
         options = replace(options, filters=narrowing.subjects)
     found: list[SequenceRange] = []
@@ -138,5 +137,6 @@ def plan_narrowed(
             if narrowing.until is not None:
                 end = min(end, sequence_at(connection, options, stream, narrowing.until) - 1)
             if start <= end:
-                found += plan_between(connection, options, stream, incarnation, start, end)
+                one = replace(options, allow_expired=options.of(stream).may_expire)
+                found += plan_between(connection, one, stream, incarnation, start, end)
     return tuple(found)

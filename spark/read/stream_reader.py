@@ -93,12 +93,13 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             check_retention(info["config"])
             first = self._first(stream, info)
             streams[stream] = {"incarnation": info["created"], "sequence": first - 1}
-            if not self._options.starting and not self._options.from_latest:
+            one = self._options.of(stream)
+            if not one.starting and not one.from_latest:
                 streams[stream]["earliest"] = True
         return {"version": VERSION, "streams": streams}
 
     def _first(self, stream: str, info: dict[str, Any]) -> int:
-        options, moment = self._options, self._options.starting_time
+        options, moment = self._options.of(stream), self._options.starting_time
         if options.from_latest:
             return int(info["state"]["last_seq"]) + 1
         if moment is not None:

@@ -34,6 +34,12 @@ def test_a_batch_over_a_pattern(spark: Any, server: Any, fill: Callable) -> None
     assert counts == {"LOT-1": 5, "LOT-2": 10, "LOT-3": 15}
     with pytest.raises(Exception, match="no stream matches LOT-x"):
         reader.option("streams", "LOT-x*").load().count()
+    bounds = {"starting": '{"LOT-1": 2, "LOT-3": 14}', "ending": '{"LOT-1": 4}'}
+    frame = reader.option("streams", "LOT-*").options(**bounds).load()
+    rows = frame.where("sequence > 1").collect()
+    found = sorted((row["stream"], row["sequence"]) for row in rows)
+    wanted = [("LOT-1", n) for n in (2, 3, 4)] + [("LOT-2", n) for n in range(2, 11)]
+    assert found == [*wanted, ("LOT-3", 14), ("LOT-3", 15)]
 
 
 class Fleet:

@@ -61,8 +61,14 @@ def test_patterns_stand_in_place_of_names() -> None:
         ({"stream": "edge-*"}, "patterns are in option 'streams'"),
         ({"streams": "edge-.*"}, "no pattern of stream names"),
         ({"kv": "config", "streams": "S*"}, "'kv' and 'streams' exclude each other"),
-        ({"subscribePattern": "edge.*"}, "did you mean 'streams'"),
-        ({"kafka.bootstrap.servers": "h:9092"}, "did you mean 'servers'"),
+        ({"subscribePattern": "edge.*"}, "is done here by streams"),
+        ({"kafka.bootstrap.servers": "h:9092"}, "is done here by servers"),
+        ({"stream": "S", "kafka.sasl.jaas.config": "x"}, "is done here by credentialsFile"),
+        ({"stream": "S", "kafka.group.id": "x"}, "what was read is in the checkpoint"),
+        ({"stream": "S", "starting": '{"S": {"0": 23}}'}, 'write {"S": 17}'),
+        ({"stream": "S", "starting": '{"S": 0}'}, "or a sequence from 1"),
+        ({"stream": "S", "ending": '{"T": 5}'}, "stream 'T' is not read"),
+        ({"stream": "S", "ending": '{"S"'}, "is no JSON"),
         ({"stream": "a.b"}, "no stream name"),
         ({"stream": "S", "straem": "x"}, "did you mean 'stream'"),
         ({"stream": "S", "domain": "a b"}, "no domain"),
@@ -94,6 +100,21 @@ def test_mistakes_are_explained(given: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_options(given)
     assert words in str(caught.value)
+
+
+def test_positions_of_single_streams() -> None:
+    given = {"starting": '{"A": 17, "B": "latest"}', "ending": '{"A": 99}'}
+    options = parse_options({"stream": "A,B,C", **given})
+    found = [(one.starting, one.from_latest, one.ending) for one in map(options.of, "ABC")]
+    assert found == [(17, False, 99), (0, True, None), (0, False, None)]
+    assert [options.of(stream).may_expire for stream in "ABC"] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("15 minutes", 900), ("2h", 7200), ("1 day", 86400)]
+)
+def test_spans(text: str, seconds: float) -> None:
+    assert parse_options({"stream": "S", "maxTriggerDelay": text}).trigger_delay == seconds
 
 
 def test_credentials_in_an_address_are_refused_without_being_repeated() -> None:
