@@ -17,10 +17,17 @@ from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.bodies import decode
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import Placement, StreamInfo, Success, Wire
-from headwater.edge.jetstream.model.requests import TYPE_PREFIX, Context, check_level, is_json
+from headwater.edge.jetstream.model.requests import (
+    PREFIX,
+    TYPE_PREFIX,
+    Context,
+    check_level,
+    is_json,
+)
 from headwater.edge.kernel.kernel import CallbackSink
 from headwater.hub.api.cluster import ELECTION_SECONDS, Cluster, is_replicated, node_number
 from headwater.hub.api.moves import Moves
+from headwater.hub.api.relay import HEARD, META, Copy, Passing, Relay
 from headwater.hub.api.stream_requests import StreamRequests
 from headwater.hub.meta.assignment import NO_GROUP, Assignment
 from headwater.hub.meta.meta_group import NoLeader
@@ -30,6 +37,7 @@ from headwater.hub.raft.model.errors import RaftError
 log = logging.getLogger("headwater.meta")
 
 Handler = Callable[[list[str], bytes], Any]
+Served = Callable[..., None]
 
 
 class StepDownRequest(Wire):
@@ -106,6 +114,7 @@ class SystemAdmin:
         self,
         cluster: Cluster,
         requests: StreamRequests,
+        relay: Relay,
         account: Account,
         drain: Callable[[bool], int],
     ) -> None:
@@ -113,6 +122,8 @@ class SystemAdmin:
         how many groups are still led here that others could lead."""
         self.cluster = cluster
         self.requests = requests
+        self.relay = relay
+        relay.system = self._passed_on
         self.moves = Moves(cluster, requests)
         self.account = account
         self.drain = drain
@@ -124,8 +135,10 @@ class SystemAdmin:
             "ACCOUNT.STREAM.MOVE.*.*": ("stream_update", self.move),
             "ACCOUNT.STREAM.CANCEL_MOVE.*.*": ("stream_cancel_move", self.cancel),
         }
+        self._serve: dict[str, Served] = {}
         for name, route in routes.items():
-            account.insert(CallbackSink(f"$JS.API.{name}".encode(), self._serving(name, *route)))
+            self._serve[name.rstrip(".*")] = serve = self._serving(name, *route)
+            account.insert(CallbackSink(f"$JS.API.{name}".encode(), serve))
         account.insert(CallbackSink(b"$JS.API.SERVER.DRAIN", self.serve_drain))
 
     def _serving(self, name: str, kind: str, handler: Handler) -> Callable[..., None]:
@@ -134,18 +147,32 @@ class SystemAdmin:
         wildcards = name.count("*")
 
         def serve(
-            subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
+            subject: bytes,
+            reply: bytes,
+            block: bytes,
+            payload: bytes,
+            origin: object,
+            passing: Passing = HEARD,
         ) -> None:
             group = self.cluster.group
+            copy = Copy(passing, self.account.name, subject, reply, block, payload)
             if not group.leads and self.cluster.is_led_elsewhere(group.leader):
+                self.relay.leave(copy, META, group.leader, False)
                 return
             tokens = subject.decode("utf-8", "replace").split(".")
             tokens = tokens[len(tokens) - wildcards :]
-            self.requests.spawn(
-                self._answer(subject, reply, kind, handler, tokens, payload, block)
-            )
+            self.requests.spawn(self._answer(copy, kind, handler, tokens))
 
         return serve
+
+    def _passed_on(
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, passing: Passing
+    ) -> None:
+        """A request that another node has left to this one."""
+        name = subject.decode("utf-8", "replace").removeprefix(PREFIX)
+        for begin, serve in self._serve.items():
+            if name == begin or name.startswith(f"{begin}."):
+                serve(subject, reply, block, payload, None, passing)
 
     def serve_drain(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: object
@@ -169,33 +196,32 @@ class SystemAdmin:
             self.account.send(reply, msgspec.json.encode(answer))
 
     async def _answer(
-        self,
-        subject: bytes,
-        reply: bytes,
-        kind: str,
-        handler: Handler,
-        tokens: list[str],
-        payload: bytes,
-        block: bytes,
+        self, copy: Copy, kind: str, handler: Handler, tokens: list[str]
     ) -> None:
         answer: dict[str, Any] = {"type": f"{TYPE_PREFIX}{kind}_response"}
         try:
             if not await self._is_to_answer():
+                self.relay.leave(copy, META, self.cluster.group.leader, True)
                 return
-            check_level(block)
-            answer.update(msgspec.to_builtins(await handler(tokens, payload)))
+            relay, term = self.relay, self.cluster.group.term
+            if relay.is_doubtful(copy, META) and await relay.is_done(copy, term):
+                return
+            if not relay.may_do(copy, META, term):
+                return
+            check_level(copy.headers)
+            answer.update(msgspec.to_builtins(await handler(tokens, copy.payload)))
         except JetStreamError as error:
             answer["error"] = error.wire()
         except (RaftError, NoLeader) as error:
             log.warning("the request %s is refused: %s; ask again", kind, error)
             answer["error"] = errors.CLUSTER_SERVER_MEMBER_CHANGE_INFLIGHT.error().wire()
         body = msgspec.json.encode(answer)
-        if reply:
-            self.account.send(reply, body)
+        if copy.reply:
+            self.account.send(copy.reply, body)
         # As with nats-server, nothing is told of who asks in the system account.
         jetstream = self.cluster.jetstream
         fields = {"server": jetstream.server_name, "client": {}}
-        jetstream.advisories.audit(self.account, fields, subject, payload, body)
+        jetstream.advisories.audit(self.account, fields, copy.subject, copy.payload, body)
 
     async def _is_to_answer(self) -> bool:
         """Whether this node leads by the time that somebody does. Raises JetStreamError."""

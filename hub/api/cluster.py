@@ -128,6 +128,11 @@ class Cluster:
         js = self.jetstream.accounts.get(account)
         return js.streams.get(name) if js is not None else None
 
+    def term_of(self, stream: Stream) -> int:
+        """The present term of a stream's group; 0 when its node's log alone decides."""
+        raft = self.group.driver.multi_raft.groups.get(stream.group)
+        return raft.term if raft is not None else 0
+
     def is_sure(self, stream: Stream) -> bool:
         """Whether no other node can lead a stream that lives here."""
         return not stream.group or self.groups is None or self.groups.sure(stream.group)

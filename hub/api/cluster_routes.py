@@ -17,7 +17,9 @@ from headwater.edge.jetstream.stream.stream import Stream
 from headwater.hub.api.admin import StreamAdmin
 from headwater.hub.api.cluster import ELECTION_SECONDS, Cluster
 from headwater.hub.api.moves import Moves
+from headwater.hub.api.relay import META, Relay, copy_of
 from headwater.hub.api.stream_requests import StreamRequests
+from headwater.hub.meta.assignment import Assignment
 
 API_SUBJECTS = (
     b"$JS.API.INFO",
@@ -50,6 +52,7 @@ class ClusterRoutes:
         self.streams = StreamRequests(cluster)
         self.admin = StreamAdmin(cluster)
         self.moves = Moves(cluster, self.streams)
+        self.relay = Relay(cluster)
 
     def table(self) -> dict[str, Route]:
         """Every request that is served, by its name below `$JS.API.`."""
@@ -87,14 +90,31 @@ class ClusterRoutes:
         """A handler that the meta leader runs, and nobody else."""
         group = self.cluster.group
 
-        def serve(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> Any:
-            if group.serves and group.sure:
-                return handler(js, tokens, payload, ctx)
+        def serve(
+            js: AccountJetStream,
+            tokens: list[str],
+            payload: bytes,
+            ctx: Context,
+            waits_until: float = 0.0,
+            asked: int = -1,
+        ) -> Any:
+            def again(waits_until: float = waits_until, asked: int = asked) -> Any:
+                return serve(js, tokens, payload, ctx, waits_until, asked)
+
+            copy = copy_of(js, ctx)
+            if group.serves and not group.sure:
+                return self._when_confirmed(again)
             if group.serves:
-                return self._when_confirmed(lambda: serve(js, tokens, payload, ctx))
+                term = group.term
+                if asked != term and self.relay.is_doubtful(copy, META):
+                    return self.relay.unless_done(copy, term, lambda: again(asked=term))
+                if not self.relay.may_do(copy, META, term):
+                    return None
+                return handler(js, tokens, payload, ctx)
             if self.cluster.is_led_elsewhere(group.leader):
+                self.relay.leave(copy, META, group.leader, waits_until > 0)
                 return None
-            return self._when_led(lambda: handler(js, tokens, payload, ctx))
+            return self._when_led(waits_until or self._now() + ELECTION_SECONDS, again)
 
         return serve
 
@@ -104,18 +124,22 @@ class ClusterRoutes:
         answer = run()
         return await answer if isinstance(answer, Awaitable) else answer
 
-    async def _when_led(self, run: Callable[[], Any]) -> Any:
-        """Run a handler here if this node becomes the leader soon."""
+    def _now(self) -> float:
+        now: float = self.cluster.jetstream.kernel.loop.time()
+        return now
+
+    async def _when_led(self, waits_until: float, run: Callable[[float], Any]) -> Any:
+        """Look again when somebody leads the cluster. Raises JetStreamError when that is too late:
+        `waits_until` in seconds of the loop."""
         group = self.cluster.group
 
         def leader_known() -> bool:
             return group.serves or self.cluster.is_led_elsewhere(group.leader)
 
-        if not await self.cluster.wait(leader_known, ELECTION_SECONDS):
+        left = waits_until - self._now()
+        if left <= 0 or not await self.cluster.wait(leader_known, left):
             raise errors.CLUSTER_NOT_AVAIL.error()
-        if not group.serves:
-            return None
-        answer = run()
+        answer = run(waits_until)
         return await answer if isinstance(answer, Awaitable) else answer
 
     # -- a stream's leader --------------------------------------------------------
@@ -126,16 +150,32 @@ class ClusterRoutes:
         by_meta = self.by_meta_leader(handler)
         cluster = self.cluster
 
-        def serve(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> Any:
+        def serve(
+            js: AccountJetStream,
+            tokens: list[str],
+            payload: bytes,
+            ctx: Context,
+            waits_until: float = 0.0,
+            asked: int = -1,
+        ) -> Any:
+            def again(waits_until: float = waits_until, asked: int = asked) -> Any:
+                return serve(js, tokens, payload, ctx, waits_until, asked)
+
             stream = cluster.here(js.name, tokens[0])
             if stream is not None and not cluster.is_sure(stream):
-                return self._when_sure(stream, lambda: serve(js, tokens, payload, ctx))
+                return self._when_sure(stream, again)
             if stream is not None:
+                copy = copy_of(js, ctx)
+                key, term = stream.incarnation, cluster.term_of(stream)
+                if asked != term and self.relay.is_doubtful(copy, key):
+                    return self.relay.unless_done(copy, term, lambda: again(asked=term))
+                if not self.relay.may_do(copy, key, term):
+                    return None
                 return self._with_cluster_info(js, tokens[0], handler(js, tokens, payload, ctx))
             known = cluster.state.stream(js.name, tokens[0])
             if known is None:
                 return by_meta(js, tokens, payload, ctx)
-            return self._led_elsewhere(js, tokens, payload, ctx, handler)
+            return self._led_elsewhere(js, ctx, known.assignment, waits_until, again)
 
         return serve
 
@@ -148,17 +188,14 @@ class ClusterRoutes:
     async def _led_elsewhere(
         self,
         js: AccountJetStream,
-        tokens: list[str],
-        payload: bytes,
         ctx: Context,
-        handler: Handler,
+        assignment: Assignment,
+        waits_until: float,
+        run: Callable[[float], Any],
     ) -> Any:
-        """Answer when this node is about to lead, or when nobody does."""
-        cluster = self.cluster
-        known = cluster.state.stream(js.name, tokens[0])
-        if known is None:
-            return None
-        assignment = known.assignment
+        """Answer when this node is about to lead, or when nobody does. Otherwise leave the request
+        to who leads. `waits_until` as of `_when_led`; 0 for a request that has not waited."""
+        cluster, copy = self.cluster, copy_of(js, ctx)
         if assignment.lost:
             if cluster.group.leads:
                 raise errors.STREAM_OFFLINE_REASON.error(err=assignment.lost)
@@ -167,19 +204,26 @@ class ClusterRoutes:
         if cluster.number not in assignment.holders:
             if not online and cluster.group.leads:
                 raise errors.STREAM_OFFLINE.error()
+            to = next(iter(online), 0)
+            self.relay.leave(copy, assignment.incarnation, to, waits_until > 0)
             return None
 
         def leader_known() -> bool:
-            there = cluster.here(js.name, tokens[0]) is not None
+            there = cluster.here(js.name, assignment.name) is not None
             return there or self.cluster.is_led_elsewhere(cluster.leader_of(assignment))
 
-        if not await cluster.wait(leader_known, ELECTION_SECONDS):
+        if not leader_known() and not waits_until:
+            waits_until = self._now() + ELECTION_SECONDS
+        left = waits_until - self._now() if waits_until else ELECTION_SECONDS
+        if left <= 0 or not await cluster.wait(leader_known, left):
             if assignment.incarnation in cluster.applier.failed:
                 raise cluster.applier.failed[assignment.incarnation]
             raise errors.CLUSTER_NOT_AVAIL.error()
-        if cluster.here(js.name, tokens[0]) is None:
+        if cluster.here(js.name, assignment.name) is None:
+            to = cluster.leader_of(assignment)
+            self.relay.leave(copy, assignment.incarnation, to, waits_until > 0)
             return None
-        answer = self._with_cluster_info(js, tokens[0], handler(js, tokens, payload, ctx))
+        answer = run(waits_until)
         return await answer if isinstance(answer, Awaitable) else answer
 
     def _with_cluster_info(self, js: AccountJetStream, name: str, answer: Any) -> Any:

@@ -123,6 +123,11 @@ class MetaGroup:
         return self.raft.leader if self.raft is not None else 0
 
     @property
+    def term(self) -> int:
+        """The present term; 0 while this node is in no cluster."""
+        return self.raft.term if self.raft is not None else 0
+
+    @property
     def leads(self) -> bool:
         """Whether this node leads, and has applied all that was committed before its term."""
         raft = self.raft

@@ -132,6 +132,7 @@ class ClusterService:
         groups.on_change_done = self._change_done
         groups.barrier = self._when_arrived
         self._routes = ClusterRoutes(self.cluster)
+        groups.on_deposed = self._routes.relay.deposed
         self.spreading = Spreading(self.cluster)
         self.completing = Completing(self.cluster, self._routes.streams)
         self.healing = healing = Healing(groups, self._transport, elections.remade)
@@ -153,6 +154,8 @@ class ClusterService:
         cluster = self.cluster
         assert cluster is not None
         cluster.led_here(assignment)
+        assert self._routes is not None
+        self._routes.relay.elected(assignment)
         if self.elections is not None:
             self.elections.elected(assignment)
 
@@ -217,7 +220,8 @@ class ClusterService:
         assert self._routes is not None
         account = node.account(node.system_account)
         self.cluster.system_account = node.system_account
-        SystemAdmin(self.cluster, self._routes.streams, account, self.drain)
+        routes = self._routes
+        SystemAdmin(self.cluster, routes.streams, routes.relay, account, self.drain)
         self.driver.start()
         self._tick()
 

@@ -121,8 +121,9 @@ class StreamGroup:
         """This node led it, and hears too few replicas to go on."""
         self.on_change_done: Callable[[], None] = lambda: None
         """The members are those that the cluster wants, and it does not know yet."""
-        self.on_quiet: Callable[[], None] = lambda: None
-        """It lives here no more."""
+        self.on_deposed: Callable[[], None] = lambda: None
+        """This node led the group, and does no more."""
+        self._leads = False
 
     @property
     def name(self) -> str:
@@ -156,13 +157,18 @@ class StreamGroup:
         if not raft.is_leader:
             self.machine.reads.sure(0)
         self.reads.ask_anew()
+        self._look_who_leads(raft.is_leader)
         if not raft.is_leader and self.machine.lives:
             log.info("stream '%s': this node leads no more", self.wanted.name)
             self.machine.quiet()
-            self.on_quiet()
             if raft.term == self._led_in and not raft.leader:
                 # Nobody else stood for election: the leader itself gave up.
                 self.on_quorum_lost()
+
+    def _look_who_leads(self, leads: bool) -> None:
+        if self._leads and not leads:
+            self.on_deposed()
+        self._leads = leads
 
     def tidy(self, raft: Raft) -> None:
         """Apply what storage did not take, offer again what the group did not take, and let go of
@@ -460,6 +466,6 @@ class StreamGroup:
         """Nothing of the stream lives here any more; what is stored stays."""
         if self.machine.lives:
             self.machine.quiet()
-            self.on_quiet()
+        self._look_who_leads(False)
         self.machine.forget()
         self.reads.give_up()

@@ -78,8 +78,8 @@ class StreamGroups:
         """The start in which this node was taken into the cluster, with the disk it has now."""
         self.on_leader: Callable[[Any], None] = lambda assignment: None
         """A stream has begun to live here."""
-        self.on_quiet: Callable[[Any], None] = lambda assignment: None
-        """A stream lives here no more."""
+        self.on_deposed: Callable[[Any], None] = lambda assignment: None
+        """This node led a stream, and does no more."""
         self.on_quorum_lost: Callable[[Any], None] = lambda assignment: None
         """This node led a stream, and hears too few of its replicas."""
         self.on_change_done: Callable[[Any], None] = lambda assignment: None
@@ -152,7 +152,7 @@ class StreamGroups:
         group.on_quorum_lost = lambda: self.on_quorum_lost(group.wanted)
         group.on_change_done = lambda: self.on_change_done(group.wanted)
         group.barrier = lambda done: self.barrier(done)
-        group.on_quiet = lambda: self.on_quiet(group.wanted)
+        group.on_deposed = lambda: self.on_deposed(group.wanted)
         restored = store.start.groups.get(number)
         left = self._left(number)
         boots = dict(zip(assignment.peers, assignment.boots, strict=True))

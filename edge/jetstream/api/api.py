@@ -72,9 +72,15 @@ class Router:
             self.account_js.account.send(reply, msgspec.json.encode(refusal))
 
     def begin(
-        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
+        self,
+        subject: bytes,
+        reply: bytes,
+        block: bytes,
+        payload: bytes,
+        sender: object,
+        passing: Any = None,
     ) -> None:
-        """Have a request handled now."""
+        """Have a request handled now; `passing` as of `Context`."""
         try:
             tokens = subject.decode().split(".")[2:]
         except UnicodeDecodeError:
@@ -90,6 +96,7 @@ class Router:
             payload=payload,
             strict=self.account_js.strict,
             sender=sender,
+            passing=passing,
         )
         rest = tokens[name.count(".") + 1 :]
         try:

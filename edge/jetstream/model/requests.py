@@ -45,6 +45,8 @@ class Context(msgspec.Struct, kw_only=True):
     pedantic: bool = False
     """Handlers set it from the request's body."""
     sender: Any = None
+    passing: Any = None
+    """In a cluster: which nodes have passed it on (`hub.api.relay`); None for none."""
     holds: bool = False
     """A handler sets it when it works in slices: the sender's next requests wait for it."""
 
