@@ -222,8 +222,7 @@ class Node:
         except ListenError as error:
             raise ListenError(f'Error listening on port: {host}:{port}, "{error}"') from error
         self.listeners.append(listener)
-        self.facts.host = self.options.host
-        self.facts.port = listener.port
+        self.facts.host, self.facts.port = _shown_at(self.options, listener.port)
         listener.start()
         log.info("Listening for client connections on %s:%d", self.options.host, listener.port)
 
@@ -399,6 +398,15 @@ class Node:
     async def stopped(self) -> None:
         """Wait until the node has ended."""
         await self._stopped.wait()
+
+
+def _shown_at(options: Options, port: int) -> tuple[str, int]:
+    """Host and port that INFO names: those to advertise, or else those that are listened on."""
+    wanted = options.client_advertise
+    host, colon, number = wanted.rpartition(":")
+    if colon and number.isdecimal() and (":" not in host or host.startswith("[")):
+        return host.strip("[]"), int(number)
+    return wanted.strip("[]") or options.host, port
 
 
 def _own_key(options: Options, chance: Random) -> tuple[str, nkeys.KeyPair | None]:

@@ -15,6 +15,7 @@ from headwater.edge.jetstream.model.models import (
     DesiredOrigin,
     DesiredPeer,
     PeerInfo,
+    StreamAlternate,
     StreamConfig,
 )
 from headwater.edge.jetstream.model.times import format_time
@@ -239,6 +240,24 @@ class Cluster:
         if known is None or known.assignment.incarnation != stream.incarnation:
             return ClusterInfo(name=self.cluster_name, leader=self.jetstream.server_name)
         return self.cluster_info_of(known.assignment, stream)
+
+    def consumer_cluster_info(self, consumer: Any) -> ClusterInfo:
+        """`cluster` of a consumer that lives here: where its stream is, or this node alone."""
+        if not is_replicated(consumer):
+            return ClusterInfo(name=self.cluster_name, leader=self.jetstream.server_name)
+        return self.cluster_info(consumer.stream)
+
+    def alternates(self, account: str, name: str) -> list[StreamAlternate]:
+        """A stream and then its mirrors by name; none when it has no mirror."""
+        known = sorted(self.state.of_account(account).items())
+        mirrors = [
+            each for each, one in known if (of := one.config.mirror) is not None and of.name == name
+        ]
+        names = [name, *mirrors] if mirrors else []
+        return [
+            StreamAlternate(name=each, domain=self.jetstream.domain, cluster=self.cluster_name)
+            for each in names
+        ]
 
     @property
     def cluster_name(self) -> str:

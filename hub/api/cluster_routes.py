@@ -12,6 +12,7 @@ from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api.api_routes import routes
 from headwater.edge.jetstream.api.api_stream import not_clustered
 from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.models import PagedStreamInfo
 from headwater.edge.jetstream.model.requests import Context, Handler, Route
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.hub.api.admin import StreamAdmin
@@ -244,6 +245,14 @@ class ClusterRoutes:
         stream = self.cluster.here(js.name, name)
         if stream is None or answer is None:
             return
+        if isinstance(answer, PagedStreamInfo):
+            answer.alternates = self.cluster.alternates(js.name, name)
         for each in [answer, *getattr(answer, "consumers", ())]:
-            if hasattr(each, "cluster"):
-                each.cluster = self.cluster.cluster_info(stream)
+            if not hasattr(each, "cluster"):
+                continue
+            consumer = stream.consumers.get(getattr(each, "name", ""))
+            each.cluster = (
+                self.cluster.consumer_cluster_info(consumer)
+                if consumer is not None and hasattr(each, "stream_name")
+                else self.cluster.cluster_info(stream)
+            )

@@ -141,6 +141,7 @@ class ClusterService:
         self.usage_watch = UsageWatch(self.cluster)
         self._transport.methods["adopt"] = self._adopt
         jetstream.stream_cluster_info = self.cluster.cluster_info
+        jetstream.consumer_cluster_info = self.cluster.consumer_cluster_info
         jetstream.cluster_view = ClusterView(self.cluster, healing)
         for problem in store.start.problems:
             log.warning("%s", problem)

@@ -20,6 +20,8 @@ class Advertised:
         """Of this node, for clients over TCP."""
         self.ws_urls: list[str] = []
         """Of this node, for clients over WebSocket."""
+        self._alone = True
+        """Whether it has had no peer yet; clients then have nowhere else to go."""
 
     def find(self) -> None:
         """The listeners are there: find out where this node can be reached."""
@@ -47,8 +49,11 @@ class Advertised:
         """Bring INFO's lists up to date; a node that is about to leave names only the others."""
         if self.node.options.cluster.no_advertise:
             return
-        urls = [] if leaving else list(self.urls)
-        ws_urls = [] if leaving else list(self.ws_urls)
+        peers = list(peers)
+        self._alone = self._alone and not peers
+        silent = leaving or self._alone
+        urls = [] if silent else list(self.urls)
+        ws_urls = [] if silent else list(self.ws_urls)
         for peer in peers:
             urls += [url for url in peer.connect_urls if url not in urls]
             ws_urls += [url for url in peer.ws_connect_urls if url not in ws_urls]

@@ -143,12 +143,12 @@ class Sessions:
 
     def greet(self, conn: ClientConn) -> None:
         """Send INFO and start the login's clock."""
-        if self.full():
-            conn.refuse("maximum connections exceeded", "Maximum Connections Exceeded")
-            return
         if self.authenticator.nonce_required():
             self._nonces[conn.cid] = draw_nonce(self.kernel.chance)
         conn.queue(self.info_for(conn))
+        if self.full():
+            conn.refuse("maximum connections exceeded", "Maximum Connections Exceeded")
+            return
         own = self.detail(conn).get("own")
         free = not self.authenticator.auth_required() and not self.detail(conn).get("auth")
         if own is not None or free:

@@ -105,6 +105,8 @@ class NodeJetStream:
         """Given the streams that storage has found; returns those to bring back as they are."""
         self.stream_cluster_info: Callable[[Stream], ClusterInfo] | None = None
         """Says where a stream is, on a node of a cluster."""
+        self.consumer_cluster_info: Callable[[Any], ClusterInfo] | None = None
+        """The same for a consumer."""
         self.on_consumer_made: Callable[[Any], None] = lambda consumer: None
         """Called with each new consumer that is led here."""
         self.cluster_view: Any = None

@@ -244,8 +244,8 @@ def _consumer_details(stream: Any, options: JszOptions, *, direct: bool) -> list
     details = []
     for consumer in _consumers(stream, direct=direct):
         info = msgspec.to_builtins(consumer_info(consumer))
-        if stream.node.stream_cluster_info is not None:
-            info["cluster"] = msgspec.to_builtins(stream.node.stream_cluster_info(stream))
+        if stream.node.consumer_cluster_info is not None:
+            info["cluster"] = msgspec.to_builtins(stream.node.consumer_cluster_info(consumer))
         if not options.config:
             info.pop("config", None)
         _strip_versions(info.get("config"))
