@@ -1,9 +1,11 @@
 """`headwater hub`: how a cluster is.
 
-Exit status: 0 when all is well, 1 when something is missing.
+Exit status: 0 when all is well, 1 when something is missing: a node, a leader, a replica, or what a
+replica is to have.
 """
 
 import json
+import time
 import urllib.error
 import urllib.request
 from typing import Any
@@ -16,6 +18,8 @@ from headwater.edge.facts.reasons import reason
 
 TIMEOUT_S = 3.0
 ANSWER_BYTES_MAX = 64 << 20
+PAUSE_S = 0.5
+"""That a replica has to get what was committed, before it counts as behind."""
 
 
 @click.group()
@@ -48,8 +52,18 @@ def status(urls: tuple[str, ...], as_json: bool) -> None:
 
 
 def gather(urls: list[str]) -> dict[str, Any]:
-    """What all nodes say together: each knows best of the streams that it leads. Raises
-    ClickException when nobody answers."""
+    """What all nodes say together: each knows best of the streams that it leads. When a replica is
+    not current, they are asked twice. Raises ClickException when nobody answers."""
+    first = views(urls)
+    found = merged(first)
+    if all(row["current"] for row in found["streams"]):
+        return found
+    time.sleep(PAUSE_S)
+    return merged(views(urls), first)
+
+
+def views(urls: list[str]) -> list[dict[str, Any]]:
+    """What each node says. Raises ClickException when nobody answers."""
     answers: dict[str, dict[str, Any]] = {}
     wanted, failures = list(urls), []
     while wanted:
@@ -65,7 +79,7 @@ def gather(urls: list[str]) -> dict[str, Any]:
         wanted += [node["monitor"] for node in answers[url]["nodes"] if node["monitor"]]
     if not answers:
         raise click.ClickException("no node answers; name one with a monitoring port by --monitor")
-    return merged(list(answers.values()))
+    return list(answers.values())
 
 
 def fetch(url: str) -> dict[str, Any]:
@@ -80,18 +94,35 @@ def fetch(url: str) -> dict[str, Any]:
     return found
 
 
-def merged(views: list[dict[str, Any]]) -> dict[str, Any]:
-    """The views of several nodes as one: that of the meta leader, and each stream as its own leader
-    sees it."""
-    best = next((v for v in views if v["server"] == v["meta_leader"]), views[0])
+def seen_by_leaders(views: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    """All streams that the meta leader knows, each as its own leader sees it."""
+    best = best_of(views)
     streams = {(row["account"], row["name"]): row for row in best["streams"]}
     for view in views:
         for row in view["streams"]:
             if row["led_here"] and (row["account"], row["name"]) in streams:
                 streams[row["account"], row["name"]] = row
+    return streams
+
+
+def best_of(views: list[dict[str, Any]]) -> dict[str, Any]:
+    """The meta leader's view; any when it is not there."""
+    return next((v for v in views if v["server"] == v["meta_leader"]), views[0])
+
+
+def merged(
+    views: list[dict[str, Any]], before: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """The views of several nodes as one: that of the meta leader, and each stream as its own leader
+    sees it. With `before`, replicas are told of that lack what was committed then."""
+    best, streams = best_of(views), seen_by_leaders(views)
+    earlier = seen_by_leaders(before) if before is not None else {}
     problems = [f"{view['server']}: {text}" for view in views for text in view["problems"]]
     problems += [f"{node['name']} is offline" for node in best["nodes"] if not node["online"]]
     problems += [text for row in streams.values() if (text := missing(row))]
+    late = [text for key, row in streams.items() for text in behind(row, earlier.get(key))]
+    # A node that has a replica may have told that its stream has no leader.
+    problems += [text for text in late if not any(each.endswith(text) for each in problems)]
     return {
         "cluster": best["cluster"],
         "meta_leader": best["meta_leader"],
@@ -109,6 +140,23 @@ def missing(row: dict[str, Any]) -> str:
         return ""
     name = f"{row['account']} > {row['name']}"
     return f"stream '{name}' has {have} of {wanted} replicas: add a node, or lower `num_replicas`"
+
+
+def behind(row: dict[str, Any], earlier: dict[str, Any] | None) -> list[str]:
+    """What is told of a stream's replicas that lack what was committed at an earlier look."""
+    name = f"{row['account']} > {row['name']}"
+    if not row["leader"]:
+        return [f"stream '{name}' has no leader"]
+    due = earlier.get("committed") if earlier is not None else None
+    if due is None or "last" not in row or earlier is None or earlier["leader"] != row["leader"]:
+        return []
+    return [
+        f"stream '{name}' is behind on {each['name']}: {each.get('lag', 0)} entries are to come"
+        for each in row["replicas"]
+        if not each["current"]
+        and not each.get("offline", False)
+        and ("arrived_percent" in each or row["last"] - each.get("lag", 0) < due)
+    ]
 
 
 def stream(row: dict[str, Any]) -> dict[str, Any]:

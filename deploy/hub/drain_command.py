@@ -1,5 +1,6 @@
 """`headwater hub drain`: a node lets others lead, so that it can be stopped without a gap."""
 
+import json
 import time
 
 import click
@@ -21,14 +22,16 @@ PAUSE_S = 0.1
 @click.option("--tlsca", default="", help="CA file for the hub.")
 @click.option("--undo", is_flag=True, help="Let the node lead again, without a restart.")
 @click.option("--timeout", default=30.0, show_default=True, help="Seconds to wait for the end.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def drain(
     node: str, server: str, creds: str, user: str, password: str, tlsca: str, undo: bool,
-    timeout: float,
+    timeout: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Have the others lead what NODE (a server name) leads.
 
     NODE keeps its data and serves clients, but leads nothing and gets no new streams until it is
-    started again. Exit status: 0 when it leads nothing any more, 1 when it still does.
+    started again. Exit status: 0 when it leads nothing any more, 1 when it still does. With --json:
+    `node`, `leads` (the groups that it still leads), `drained`.
     """
     login = Login(user=user, password=password, creds=creds, tls_ca=tlsca)
     deadline = time.monotonic() + timeout
@@ -40,6 +43,9 @@ def drain(
                 left = _ask(client, node, undo)
     except (WireError, SecurityError) as error:
         raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"node": node, "leads": left, "drained": not (left or undo)}))
+        raise SystemExit(1 if left and not undo else 0)
     if undo:
         click.echo(f"{node} may lead again")
     elif left:

@@ -164,6 +164,9 @@ class ClusterView:
             found["lost"] = assignment.lost
         if here is not None:
             found["messages"], found["bytes"] = here.store.messages, here.store.bytes
+            raft = cluster.group.driver.multi_raft.groups.get(assignment.group)
+            if raft is not None and raft.is_leader:
+                found["committed"], found["last"] = raft.log.committed, raft.log.last
         return found
 
     def _moving(self, assignment: Assignment, row: Any) -> dict[str, Any]:

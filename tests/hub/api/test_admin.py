@@ -1,6 +1,7 @@
 """Orders of operators: another leader, a node less."""
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,8 @@ async def test_a_drained_node_leads_nothing_until_it_may_again(tmp_path: Path) -
         assert result.output == f"n{busy} leads nothing: it can be stopped\n"
         assert not lab.cluster(busy).jetstream.accounts["A"].streams
         assert not lab.cluster(busy).group.leads
+        told = await asyncio.to_thread(CliRunner().invoke, cli, [*command, "--json", f"n{busy}"])
+        assert json.loads(told.output) == {"node": f"n{busy}", "leads": 0, "drained": True}
         placed = {"placement": {"preferred": f"n{busy}"}}
         await until(lambda: lab.leader() not in (busy, None))
         refused = await order(lab, busy, "META.LEADER.STEPDOWN", **placed)

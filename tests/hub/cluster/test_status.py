@@ -95,6 +95,33 @@ async def test_a_stream_with_a_replica_less_is_told_of(tmp_path: Path) -> None:
         await lab.stop()
 
 
+async def test_a_replica_that_is_behind_is_told_of(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, http_host="127.0.0.1", http_port=-1)
+    try:
+        await lab.formed()
+        client = await lab.connect(0)
+        made = await api(client, "STREAM.CREATE.R", name="R", subjects=["r"], num_replicas=3)
+        before = [await page(lab, i, "clusterz") for i in range(3)]
+        views = [await page(lab, i, "clusterz") for i in range(3)]
+        leader = made["cluster"]["leader"]
+        (row,) = next(v for v in views if v["server"] == leader)["streams"]
+        assert row["led_here"] and row["committed"] <= row["last"]
+        replica = row["replicas"][0]
+        replica.update(current=False, lag=row["last"])
+        assert merged(views)["healthy"], "one look does not tell what is on its way"
+        found = merged(views, before)
+        (problem,) = found["problems"]
+        assert f"stream '$G > R' is behind on {replica['name']}" in problem and not found["healthy"]
+        replica.update(lag=0)
+        assert merged(views, before)["healthy"], "it has what was committed before"
+        replica.update(arrived_percent=12.0, seconds_left=3.0)
+        assert not merged(views, before)["healthy"]
+        replica.update(offline=True)
+        assert merged(views, before)["healthy"], "its node is told of, once"
+    finally:
+        await lab.stop()
+
+
 async def test_a_node_without_a_leader_is_not_well(lab: Lab) -> None:
     node = lab.start(0)
     await until(lambda: bool(lab.cluster(0).founding.waits_for))
