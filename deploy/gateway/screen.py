@@ -31,6 +31,8 @@ def screen(seen: dict[str, Any]) -> str:
         word = "starting, or not answering"
     elif node["joined"]:
         word = "joined"
+    elif node.get("up"):
+        word = f"joined, not well: {node['why']}"
     else:
         word = f"not joined: {node['why']}"
     lines = [f"{seen['name']}  {word}", _version(seen, state)]
@@ -38,11 +40,7 @@ def screen(seen: dict[str, Any]) -> str:
         trouble = f"  {link['last_error']}" if link["last_error"] else ""
         lines.append(f"link     {link['url'] or 'no hub yet'}  {_link(link)}{trouble}")
     if node:
-        waiting = node["backlog"]
-        lines.append(
-            f"backlog  {waiting['messages']} messages, {size(waiting['bytes'])}, "
-            f"{span(waiting['seconds'])}"
-        )
+        lines.append(_backlog(node["backlog"]))
         lines += [_driver_line(each) for each in node.get("origins", [])]
         for each in node["streams"]:
             lost = f", {each['lost']} LOST" if each["lost"] else ""
@@ -50,10 +48,22 @@ def screen(seen: dict[str, Any]) -> str:
                 f"stream   {each['name']}: {each['messages']} messages, {size(each['bytes'])}{lost}"
             )
         lines.append(f"up       {span(node['uptime'])}, process {node['pid']}")
-    disk = seen["disk"]
-    lines.append(f"disk     {size(disk['free'])} free of {size(disk['total'])}")
+    if disk := seen["disk"]:
+        lines.append(f"disk     {size(disk['free'])} free of {size(disk['total'])}")
     lines.append(f"clock    {datetime.fromtimestamp(seen['time'], UTC):%Y-%m-%d %H:%M:%S} UTC")
     return "\n".join(lines)
+
+
+def _backlog(waiting: dict[str, Any] | None) -> str:
+    """What those who copy from here have not been given yet."""
+    if waiting is None:
+        return "backlog  unknown: nobody has copied from here since the node's start"
+    if not waiting["messages"]:
+        return "backlog  none: whoever copies from here has all"
+    return (
+        f"backlog  {waiting['messages']} messages, {size(waiting['bytes'])}, the oldest "
+        f"{span(waiting['seconds'])} old, wait to be copied from here"
+    )
 
 
 def _link(link: dict[str, Any]) -> str:
@@ -86,6 +96,8 @@ def _driver_line(driver: dict[str, Any]) -> str:
 
 
 def _version(seen: dict[str, Any], state: dict[str, Any]) -> str:
+    if not seen["slots"]:
+        return f"version  {seen['version']}"
     slots = ", ".join(f"{name}: {version or 'empty'}" for name, version in seen["slots"].items())
     line = f"version  {seen['version'] or 'none'} in slot {seen['slot'] or '-'}  ({slots})"
     if state["trying"]:

@@ -8,6 +8,7 @@ import msgspec
 from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.metrics import CONTENT_TYPE, metrics
 from headwater.edge.monitor.pages import accountz, accstatz, connz, healthz, jsz, links, subsz, varz
+from headwater.edge.monitor.pages.edgez import edgez
 from headwater.edge.monitor.pages.index import index_page
 from headwater.edge.monitor.pages.stacksz import stacksz
 from headwater.edge.monitor.query import Query
@@ -72,6 +73,7 @@ PAGES: dict[str, Page] = {
     "/routez": lambda node, query: _indented(
         links.routez(node, links.RoutezOptions.from_query(query))
     ),
+    "/edgez": lambda node, query: _indented(edgez(node)),
     "/gatewayz": lambda node, query: _indented(
         links.gatewayz(node, links.GatewayzOptions.from_query(query))
     ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.edge.broker.listeners.listener import Listener, shown_hosts
 from headwater.edge.conf.options import Options
+from headwater.edge.monitor.pages.edgez import facts_of
 from headwater.edge.monitor.query import Query
 from headwater.edge.monitor.routes import JSON, TEXT, Reply, render
 from headwater.edge.monitor.visitors import Answer, Visitors
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView
 
 log = logging.getLogger("headwater.monitor")
+
+RECORD_S = 5.0
+"""How often an edge looks how far mirrors elsewhere are."""
 
 
 class MonitorService:
@@ -31,6 +35,7 @@ class MonitorService:
         self._doors: list[tuple[Listener, Any]] = []
         self._visitors: Any = None
         self._early: Any = None
+        self._recording: Any = None
 
     def before_recovery(self, node: "NodeView") -> None:
         """Bind, and answer from a thread. Raises ListenError and TLSConfigError."""
@@ -48,6 +53,13 @@ class MonitorService:
         self._visitors = Visitors(node.loop, self._answer)
         for listener, _ in self._doors:
             listener.start()
+        if self.options.leaf.remotes:
+            self._record_sent()
+
+    def _record_sent(self) -> None:
+        """What mirrors elsewhere were given is remembered: it cannot be asked once they are cut."""
+        facts_of(self._node).record(self._node)
+        self._recording = self._node.loop.call_later(RECORD_S, self._record_sent)
 
     def _stop_early(self) -> None:
         if self._early is not None:
@@ -102,6 +114,8 @@ class MonitorService:
     async def stop(self) -> None:
         """Stop serving."""
         self._stop_early()
+        if self._recording is not None:
+            self._recording.cancel()
         for listener, _ in self._doors:
             listener.close()
         if self._visitors is not None:

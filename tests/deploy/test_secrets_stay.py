@@ -26,7 +26,7 @@ ROOT = str(Path(__file__).parents[2])
 
 PAGES = [
     "/varz", "/connz?auth=1&subs=detail&state=all&sort=cid", "/subsz?subs=1", "/accountz",
-    "/accountz?acc=A", "/accstatz", "/jsz?accounts=1&streams=1&consumers=1&config=1",
+    "/accountz?acc=A", "/accstatz", "/edgez", "/jsz?accounts=1&streams=1&consumers=1&config=1",
     "/leafz?subs=1", "/routez?subs=1", "/gatewayz", "/healthz", "/metrics", "/raftz",
     "/clusterz", "/ipqueuesz", "/debug/vars", "/",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ _PAGES = (
     ("Subscriptions", "subsz"),
     ("Routes", "routez"),
     ("LeafNodes", "leafz"),
+    ("Edge", "edgez"),
     ("Gateways", "gatewayz"),
     ("Health Probe", "healthz"),
     ("Metrics", "metrics"),

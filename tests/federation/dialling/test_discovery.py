@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
+import ssl
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +241,68 @@ async def test_a_thousand_rogues_delay_the_hub_by_ten_seconds_at_most(
     finally:
         await remote.stop()
         server.close()
+
+
+@pytest.mark.parametrize("proof", ["name", "key"])
+async def test_rogues_of_every_kind_are_told_nothing(lab: Lab, tmp_path: Path, proof: str) -> None:
+    """Forty with a socket each: silent, who ask for TLS and have none, and who have a certificate
+    for the hub's name by an authority of their own, at once or behind their INFO."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        folder.mkdir()
+        certificate(folder, "hub.plant")
+    wrong = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    wrong.load_cert_chain(theirs / "cert.pem", theirs / "key.pem")
+    in_clear: list[bytes] = []
+    under_tls: list[bytes] = []
+
+    async def visit(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kind: str
+    ) -> None:
+        told = under_tls if kind == "tls" else in_clear
+        with contextlib.suppress(OSError, ssl.SSLError):
+            if kind.startswith("info"):
+                writer.write(ROGUE_INFO % b',"tls_required":true')
+            if kind == "info, tls":
+                await writer.start_tls(wrong)
+                told = under_tls
+            while data := await reader.read(1 << 16):
+                told.append(data)
+        writer.close()
+
+    hub = await lab.node(
+        "leafnodes { listen: 127.0.0.1:-1, authorization { user: leaf, password: right }, "
+        f'tls {{ cert_file: "{ours}/cert.pem", key_file: "{ours}/key.pem" }} }}'
+    )
+    demand = (
+        f'tls {{ ca_file: "{ours}/cert.pem", server_name: "hub.plant" }}'
+        if proof == "name"
+        else f'hub_pins: ["{pin_of(ours)}"]'
+    )
+    edge = await lab.node(
+        'leafnodes { reconnect: "50ms", remotes [ { url: "discover://leaf:right@plant", '
+        f"disabled: true, {demand} }} ] }}"
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        finder = Announced()
+        for number in range(40):
+            kind = ("silent", "info", "tls", "info, tls")[number % 4]
+            server = await asyncio.start_server(
+                partial(visit, kind=kind), "127.0.0.1", 0, ssl=wrong if kind == "tls" else None
+            )
+            await stack.enter_async_context(server)
+            scheme = "tls" if number % 8 < 4 else "nats"
+            finder.found.append(f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        (options,) = edge.options.leaf.remotes
+        remote = LeafRemote(leaf_service(edge).links, options, finder)
+        stack.push_async_callback(remote.stop)
+        remote.start()
+        await until(lambda: "proves itself" in remote.last_error, "all were asked")
+        finder.found.insert(20, f"tls://127.0.0.1:{leaf_service(hub).listener.port}")
+        remote.wake()
+        await until(lambda: leafs(hub), "the hub is linked")
+    assert under_tls == []
+    assert not any(b"CONNECT" in data or b"right" in data for data in in_clear)
 
 
 def test_nobody_keeps_the_hub_out_of_the_list_for_ever() -> None:
