@@ -110,3 +110,21 @@ def test_this_installation_has_one() -> None:
     (image,) = folder.glob("serve.{}.{}.image".format(*sys.version_info[:2]))
     with image.open("rb") as file:
         assert b"headwater.edge.jetstream.node.node" in file.read()
+
+
+def test_a_start_that_is_over_keeps_none_of_the_image_in_memory(package: Package) -> None:
+    package.run()
+    program = PROGRAM + (
+        "\nrows = open('/proc/self/smaps').read().split(sys.argv[1])[1].splitlines()\n"
+        "print(next(row.split()[1] for row in rows if row.startswith('Rss:')))\n"
+        "print(image._missed, gateway.pump.__loader__.get_code('gateway.pump').co_name)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(package.image)],
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(package.folder)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    *_, resident, last = done.stdout.splitlines()
+    assert resident == "0"
+    # What is asked for later is read again.
+    assert last.endswith("] <module>")
