@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+from tests.inventory.page import rendered
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "COMPATIBILITY.md"
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
@@ -32,3 +34,9 @@ def test_only_what_is_missing_or_differs_has_no_test() -> None:
     facts = [row for row in rows if not row.startswith(HEADS)]
     for row in facts:
         assert NAMED.search(row) or "missing: " in row or "differs by intention: " in row, row
+
+
+def test_the_page_shows_the_rows() -> None:
+    """`python -m tests.inventory.page` brings the page up to date."""
+    page = PAGE.read_text()
+    assert rendered(page) == page

@@ -87,6 +87,7 @@ TESTS_BESIDE = {
     "edge/storage/whole": "faults of every file of a store at once, which no room bears alone",
     "fuzz": "random bytes at every door",
     "house": "rules of all packages, docs and tests",
+    "inventory": "what nats-server does, line by line, with the tests of each",
     "hub/raft/transcripts": "texts that the test beside them tells again",
     "sim": "the simulator",
 }
