@@ -100,12 +100,18 @@ async def test_a_replica_that_is_behind_is_told_of(tmp_path: Path) -> None:
     try:
         await lab.formed()
         client = await lab.connect(0)
-        made = await api(client, "STREAM.CREATE.R", name="R", subjects=["r"], num_replicas=3)
-        before = [await page(lab, i, "clusterz") for i in range(3)]
-        views = [await page(lab, i, "clusterz") for i in range(3)]
-        leader = made["cluster"]["leader"]
-        (row,) = next(v for v in views if v["server"] == leader)["streams"]
-        assert row["led_here"] and row["committed"] <= row["last"]
+        await api(client, "STREAM.CREATE.R", name="R", subjects=["r"], num_replicas=3)
+
+        async def well() -> list[Any]:
+            views = [await page(lab, i, "clusterz") for i in range(3)]
+            rows = [row for view in views for row in view["streams"] if row["led_here"]]
+            current = [each["current"] for row in rows for each in row["replicas"]]
+            return views if merged(views)["healthy"] and current == [True, True] else []
+
+        before = await until(well)
+        views = json.loads(json.dumps(before))
+        (row,) = (row for view in views for row in view["streams"] if row["led_here"])
+        assert 0 < row["committed"] <= row["last"]
         replica = row["replicas"][0]
         replica.update(current=False, lag=row["last"])
         assert merged(views)["healthy"], "one look does not tell what is on its way"
