@@ -55,6 +55,12 @@ BUSY = re.compile(
 )
 """Commands whose numbers are measured: loads, sizes, rates, identities of connections."""
 
+COPIES = re.compile(r"^(kv|stream) add .*--(mirror|source)=")
+COPIED = re.compile(
+    r"^.*(Last Seen|Lag|Size|Stored|Bytes|Messages|Sequence|Subjects|Consumers):.*\n?", re.MULTILINE
+)
+"""A command that makes a stream which copies others, and the lines that say how far that is."""
+
 ANY_ORDER = re.compile(
     r"^(sys server (report|account info)|stream (subjects|report)|service|kv add)"
 )
@@ -86,6 +92,8 @@ class Said:
             return [line.split("stats:")[0] for line in text.splitlines()]
         if BUSY.match(self.line):
             text = NUMBERS.sub("N", text)
+        if COPIES.match(self.line):
+            text = COPIED.sub("", text)
         found = [line for raw in text.splitlines() if (line := BORDERS.sub(" ", raw).strip())]
         return sorted(found) if ANY_ORDER.match(self.line) else found
 
