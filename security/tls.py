@@ -131,7 +131,10 @@ def server_context(
     except (ValueError, ssl.SSLError) as error:
         raise TLSConfigError(f"cannot use curve {curve}: {error}") from error
     if ca_file or verify:
+        from headwater.security import openssl
+
         _trust(context, ca_file, ssl.Purpose.CLIENT_AUTH)
+        openssl.send_no_more(context)
     context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
     return context
 
