@@ -203,8 +203,11 @@ async def test_a_source_goes_on_where_it_was_after_its_data_was_purged(lab: Lab)
     assert driver.followers[0].status()["sequence"] == 20
 
 
+@pytest.mark.parametrize("count", [10, 40], ids=["shorter", "longer"])
 @pytest.mark.parametrize("kind", ["HH", "HR", "RH"])
-async def test_an_origin_made_anew_is_taken_whole_by_a_source(lab: Lab, kind: str) -> None:
+async def test_an_origin_made_anew_is_taken_whole_by_a_source(
+    lab: Lab, kind: str, count: int
+) -> None:
     hub, spoke, _ = await pair(lab, kind)
     origin, copy = await context(lab, spoke), await context(lab, hub)
     await origin.add_stream(name="ORIGIN", subjects=["data.>"])
@@ -213,9 +216,9 @@ async def test_an_origin_made_anew_is_taken_whole_by_a_source(lab: Lab, kind: st
     await holds(copy, "ALL", 30)
     await origin.delete_stream("ORIGIN")
     await origin.add_stream(name="ORIGIN", subjects=["data.>"])
-    await fill(origin, 10, 100)
-    await holds(copy, "ALL", 40)
-    assert await payloads(copy, "ALL") == [*range(30), *range(100, 110)]
+    await fill(origin, count, 100)
+    await holds(copy, "ALL", 30 + count)
+    assert await payloads(copy, "ALL") == [*range(30), *range(100, 100 + count)]
 
 
 async def test_local_mirror_follows_at_once(lab: Lab) -> None:
