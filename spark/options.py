@@ -98,6 +98,10 @@ OPTIONS = {
         "for readStream, when a stream was deleted and created again: fail, or restart to read "
         "the new stream from its start; what the old one still had is lost then"
     ),
+    "writeId": (
+        "for a batch write with ids: a name of your choice; under one name each id is written "
+        "once, whatever is killed and however late the write is run again"
+    ),
     "readPath": "auto, block (fail unless the server answers block reads) or wire",
     "account": "set by headwater.spark.read.account.ReadAccount, which counts rows",
     "batchBytes": "size of one Arrow batch, 65536 to 67108864",
@@ -187,7 +191,7 @@ class SourceOptions:
     is the key/value bucket whose stream this is, "" for none; `changes` says whether all that
     it holds is read, or the latest value of each key. With `patterns`, `streams` is empty: the
     streams that match at the time of the read are read. `starts` and `ends` are positions of single
-    streams, as they were given.
+    streams, as they were given. `write_id` names a batch write in the ledger.
     """
 
     endpoint: Endpoint
@@ -223,6 +227,7 @@ class SourceOptions:
     from_latest: bool = False
     starts: tuple[tuple[str, str], ...] = ()
     ends: tuple[tuple[str, str], ...] = ()
+    write_id: str = ""
 
     def of(self, stream: str) -> "SourceOptions":
         """The options of one stream, which may start and end elsewhere than the others."""
@@ -305,6 +310,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         ending_time=_time(options, "endingTimestamp"),
         starts=starts,
         ends=ends,
+        write_id=_write_id(options),
     )
 
 
@@ -454,6 +460,13 @@ def _delay(options: Mapping[str, str]) -> float:
     unit = match.group(2)
     factor = 0.001 if unit.startswith(("ms", "mil")) else _UNITS[unit[:1]]
     return float(match.group(1)) * factor
+
+
+def _write_id(options: Mapping[str, str]) -> str:
+    name = options.get("writeId", "")
+    if name and not re.fullmatch(r"[A-Za-z0-9_-]{1,128}", name):
+        raise OptionError(f"option 'writeId' is {name!r}; it takes letters, digits, - and _")
+    return name
 
 
 def _positions(

@@ -100,7 +100,8 @@ class HeadwaterSource(DataSource):
         return HeadwaterStreamReader(options, self._laid_out(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        check_columns(schema, overwrite, False, bool(self._options.bucket))
+        with_id = bool(self._options.write_id)
+        check_columns(schema, overwrite, with_id, bool(self._options.bucket))
         return HeadwaterWriter(self._target())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:

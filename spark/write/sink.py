@@ -3,14 +3,15 @@
 Columns are `subject` (string), `payload` (binary or string), and perhaps `headers` (map of
 strings) and `id` (string). The id becomes Nats-Msg-Id, and must be the same whenever a row is
 computed again, as `concat(stream, ':', sequence)` is. A streaming query writes each id once,
-whatever is killed and however late it is started again: see the ledger. A batch write has no
-such memory: its ids hold within the time in which the stream remembers ids.
+whatever is killed and however late it is started again: see the ledger. So does a batch write with
+a `writeId`. Without one its ids hold within the time in which the stream remembers ids.
 
 Into a key/value bucket, columns are `key` (string), `value` (binary or string, null deletes the
 key), and perhaps `headers`. Query, batch and key are the id there.
 """
 
 import logging
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -105,14 +106,23 @@ def check_columns(
 
 
 class HeadwaterWriter(DataSourceArrowWriter):
-    """Appends a DataFrame to a stream."""
+    """Appends a DataFrame to a stream; with the option `writeId` as the one batch of a query."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._query = f"write-{options.write_id}" if options.write_id else ""
+        self._run = uuid.uuid4().hex
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Publish the rows of one partition; all are acknowledged when it returns."""
+        if self._query:
+            return write_batch(self._options, iterator, self._query, self._run, 0)
         return _publish(self._options, iterator, set())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Enter a write with a `writeId` in the ledger. Raises FencedError."""
+        if self._query:
+            commit_batch(self._options, [m for m in messages if isinstance(m, Written)], 0)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """A stream takes nothing back: what was acknowledged stays, and ids make it known."""
@@ -172,11 +182,12 @@ def write_batch(
         info = stream_info(connection, options, options.streams[0])
     if options.bucket:
         iterator = last_of_each_key(iterator)
-    searched = bool(batch) and not entry.last and bool(info["state"]["last_seq"])
+    ending = info["state"]["last_seq"]
+    searched = bool(batch) and not entry.last and bool(ending)
     batch_id = f"{query}:{batch}" if options.bucket else ""
     wanted = None
-    if searched:
-        # The ids of a whole target may be too many to hold.
+    if searched or (options.write_id and ending > entry.last):
+        # The ids of a whole target may be too many to hold, as may be those of a batch write.
         rows = list(iterator)
         wanted = {name for each in rows for name in _own_ids(each, batch_id)}
         iterator = iter(rows)

@@ -69,6 +69,7 @@ def test_patterns_stand_in_place_of_names() -> None:
         ({"stream": "S", "starting": '{"S": 0}'}, "or a sequence from 1"),
         ({"stream": "S", "ending": '{"T": 5}'}, "stream 'T' is not read"),
         ({"stream": "S", "ending": '{"S"'}, "is no JSON"),
+        ({"stream": "S", "writeId": "a.b"}, "letters, digits"),
         ({"stream": "a.b"}, "no stream name"),
         ({"stream": "S", "straem": "x"}, "did you mean 'stream'"),
         ({"stream": "S", "domain": "a b"}, "no domain"),

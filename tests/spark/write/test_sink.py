@@ -144,6 +144,27 @@ def test_a_batch_that_is_run_again_after_the_window_of_the_stream(
     commit_batch(options, [other], 1)
 
 
+def test_a_batch_write_of_one_name_is_done_once(
+    server: Any, fill: Callable, query: str
+) -> None:
+    fill("NAMED", [], duplicate_window=0.1)
+    options = target(server, "NAMED", writeId=query)
+    with pytest.raises(RuntimeError, match="killed"):
+        HeadwaterWriter(options).write(failing(batch("NAMED", range(1500))))
+    wait_for_quiet(server, "NAMED")
+    before = server.run(lambda _, js: js.stream_info("NAMED")).state.messages
+    assert 0 < before <= 1500
+    writer = HeadwaterWriter(options)
+    parts = [batch("NAMED", range(1500)), batch("NAMED", range(1500, 1600))]
+    done = [writer.write(iter([part])) for part in parts]
+    assert [(one.rows, one.skipped) for one in done] == [(1500 - before, before), (100, 0)]
+    writer.commit(done)
+    # Whoever runs the program again writes nothing more.
+    again = HeadwaterWriter(options)
+    again.commit([again.write(iter([part])) for part in parts])
+    assert server.run(lambda _, js: js.stream_info("NAMED")).state.messages == 1600
+
+
 def wait_for_quiet(server: Any, name: str) -> None:
     """Until the stream has forgotten the ids: a message that it had is taken again."""
 
