@@ -79,7 +79,7 @@ REQUESTS: list[Request] = [
 
 def placed(value: Any) -> Any:
     """Without who leads a replicated asset: of its cluster the keys and the number of replicas. How
-    far a mirror is, is another matter."""
+    far a mirror is, and when its origin counts its consumer, is another matter."""
     if isinstance(value, list):
         return [placed(each) for each in value]
     if not isinstance(value, dict):
@@ -91,16 +91,26 @@ def placed(value: Any) -> Any:
     stream = value.get("stream_name") or value.get("config", {}).get("name")
     if isinstance(cluster, dict) and stream == "R":
         kept["cluster"] = (sorted(cluster), len(cluster.get("replicas", ())))
+        kept.pop("state", None)
     return kept
+
+
+async def alternates(user: Client, wanted: bool) -> bool:
+    """Whether the leader of R knows as much of its mirror as it should by now."""
+    answer = await user.request("$JS.API.STREAM.INFO.R", b"", timeout=6)
+    return ("alternates" in json.loads(answer.data)) is wanted
 
 
 async def ask(user: Client, system: Client) -> list[Any]:
     """The answers to all requests, once there is a leader."""
     await until(partial(led, user), "there is a leader")
-    found = []
+    found, before = [], ""
     for who, name, body in REQUESTS:
         payload = json.dumps(body).encode() if body is not None else b""
         client = user if who == "a" else system
+        if name == "STREAM.INFO.R":
+            await until(partial(alternates, user, before == "STREAM.CREATE.M"), "M is known")
+        before = name
         answer = await client.request(f"$JS.API.{name}", payload, timeout=6)
         found.append(placed(masked(json.loads(answer.data))))
     return found
