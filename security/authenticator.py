@@ -58,7 +58,7 @@ from headwater.security.identity import (
 from headwater.security.permissions import Permissions
 from headwater.security.resolvers.memory import MemoryResolver
 from headwater.security.scope import apply_template
-from headwater.security.tls import certificate_names, subject_matches
+from headwater.security.tls.contexts import certificate_names, subject_matches
 from headwater.security.windows import open_until, source_allowed
 
 NANOSECONDS = 1_000_000_000

@@ -127,8 +127,8 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("", By("security.authenticator"), "proxies"),
     **_rows("", By("edge.jetstream.node.node"), "headwater"),
     # --- tls, wherever it stands ---
-    **_rows("tls", By("security.tls"), "cert_file key_file ca_file insecure verify cipher_suites "
-            "curve_preferences certs certificates min_version"),
+    **_rows("tls", By("security.tls.contexts"), "cert_file key_file ca_file insecure verify "
+            "cipher_suites curve_preferences certs certificates min_version"),
     **_rows("tls", By("security.authenticator"), "verify_and_map"),
     **_rows("tls", By("edge.conf.tls_section"), "allow_insecure_cipher_suites"),
     **_rows("tls", By("federation.leaf.leaf_remote"), "server_name"),
@@ -142,7 +142,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("tls.ocsp_peer", By("edge.ocsp.peer_checks"), "verify ca_timeout allowed_clockskew "
             "warn_only unknown_is_good allow_when_ca_unreachable "
             "cache_ttl_when_next_update_unset"),
-    **_rows("tls.certs", By("security.tls"), "cert_file key_file"),
+    **_rows("tls.certs", By("security.tls.contexts"), "cert_file key_file"),
     **_rows("ocsp", By("edge.ocsp.staples"), "mode url urls"),
     **_rows("ocsp_cache", By("edge.ocsp.peer_checks"), "type local_store preserve_revoked"),
     **_rows("ocsp_cache", Hint("answers are written at once"), "save_interval"),

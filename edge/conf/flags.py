@@ -261,7 +261,7 @@ def _apply_tls(options: Options, given: Given) -> None:
         raise FlagError("TLS Server private key must be present and valid: name it by --tlskey")
     from headwater.edge.conf.options import TLSOptions
     from headwater.security.errors import TLSConfigError
-    from headwater.security.tls import server_context
+    from headwater.security.tls.contexts import server_context
 
     options.tls = TLSOptions(
         cert_file=chosen["tlscert"],

@@ -79,7 +79,7 @@ def certificate_pairs(options: TLSOptions) -> list[tuple[str, str]]:
 def _check_suites(reader: ConfigReader, value: Value, options: TLSOptions) -> None:
     if not options.cipher_suites or options.allow_insecure_cipher_suites:
         return
-    from headwater.security.tls import INSECURE_CIPHER_SUITES
+    from headwater.security.tls.contexts import INSECURE_CIPHER_SUITES
 
     insecure = [name for name in options.cipher_suites if name in INSECURE_CIPHER_SUITES]
     if insecure:
@@ -93,7 +93,7 @@ def _check_suites(reader: ConfigReader, value: Value, options: TLSOptions) -> No
 def _check_files(reader: ConfigReader, value: Value, options: TLSOptions, solicited: bool) -> None:
     """Load certificates and keys once, so that a bad file is found with the rest."""
     from headwater.security.errors import TLSConfigError
-    from headwater.security.tls import client_context, server_context
+    from headwater.security.tls.contexts import client_context, server_context
 
     pairs = certificate_pairs(options)
     try:
@@ -114,7 +114,7 @@ def _names(attribute: str, kind: str) -> Field:
             return
         if not items:
             reader.error(value, f"'{key}' cannot be empty: remove it, or name some")
-        from headwater.security.tls import CIPHER_SUITES, CURVES
+        from headwater.security.tls.contexts import CIPHER_SUITES, CURVES
 
         known = CIPHER_SUITES if kind == "cipher" else CURVES
         names = []

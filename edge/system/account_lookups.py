@@ -231,7 +231,7 @@ class _Fetcher:
 def _client_tls(tls: Any) -> Any:
     """The context of `resolver_tls`. Raises TLSConfigError."""
     from headwater.edge.conf.tls_section import certificate_pairs
-    from headwater.security.tls import client_context
+    from headwater.security.tls.contexts import client_context
 
     return client_context(
         certificate_pairs(tls),

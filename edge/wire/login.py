@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headwater.security import creds as creds_files
 from headwater.security.nkeys import KeyPair
-from headwater.security.tls import client_context
+from headwater.security.tls.contexts import client_context
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from headwater.edge.broker.listeners.tls_filter import TLSFilter
 from headwater.edge.conf.options import TLSOptions
 from headwater.edge.conf.tls_section import certificate_pairs
-from headwater.security.tls import Context, client_context
+from headwater.security.tls.contexts import Context, client_context
 
 
 class ClientTLS(TLSFilter):

@@ -109,7 +109,7 @@ class RecentRequests:
         self._expire(now)
         return [entry[0] for entry in self._values.get(digest, ())]
 
-    def take(self, digest: bytes, wanted: Callable[[Any], bool], now: float) -> Any:
+    def pop(self, digest: bytes, wanted: Callable[[Any], bool], now: float) -> Any:
         """The oldest value that is wanted, which counts no more then; None for none."""
         self._expire(now)
         for entry in self._values.get(digest, ()):
@@ -138,7 +138,7 @@ class Turns:
     def __init__(self) -> None:
         self._at: dict[str, float] = {}
 
-    def note(self, key: str, now: float) -> None:
+    def record(self, key: str, now: float) -> None:
         """It happens now."""
         self._at.pop(key, None)
         self._at[key] = now
@@ -188,16 +188,16 @@ class Relay:
     def _meta_changed(self) -> None:
         leads = self.cluster.group.leader == self.cluster.number
         if self._leads_meta != leads:
-            (self._began if leads else self._ended).note(META, self._now())
+            (self._began if leads else self._ended).record(META, self._now())
         self._leads_meta = leads
 
     def elected(self, assignment: Assignment) -> None:
         """A stream is led here from now on."""
-        self._began.note(assignment.incarnation, self._now())
+        self._began.record(assignment.incarnation, self._now())
 
     def deposed(self, assignment: Assignment) -> None:
         """A stream is led here no more."""
-        self._ended.note(assignment.incarnation, self._now())
+        self._ended.record(assignment.incarnation, self._now())
 
     def _led_lately(self, key: str) -> bool:
         # The group may know of another leader, and tell it only at the end of a round.
@@ -242,7 +242,7 @@ class Relay:
         """Whether this node, which leads in `term`, does a request now. False when a later leader
         was told that it would not: it is left to that one."""
         digest, now = copy.digest, self._now()
-        later = self.refused.take(digest, lambda found: bool(found[1] > term), now)
+        later = self.refused.pop(digest, lambda found: bool(found[1] > term), now)
         if later is not None:
             self.leave(copy, key, later[0], waited=True)
             return False
@@ -256,7 +256,7 @@ class Relay:
         nobody was known to lead it when it came."""
         digest, now = copy.digest, self._now()
         self.left.add(digest, to, now)
-        offered = self.offered.take(digest, lambda by: True, now)
+        offered = self.offered.pop(digest, lambda by: True, now)
         if offered is not None:
             both = Passing([*copy.by, *offered.by], max(copy.passing.hops, offered.hops))
             copy = msgspec.structs.replace(copy, passing=both)
@@ -277,14 +277,14 @@ class Relay:
         except msgspec.DecodeError as error:
             raise ValueError(str(error)) from error
         digest, now = copy.digest, self._now()
-        if self.left.take(digest, lambda to: to in copy.by, now) is not None:
-            self._take_over(copy)
+        if self.left.pop(digest, lambda to: to in copy.by, now) is not None:
+            self._serve_passed(copy)
         elif found := self.left.values(digest, now):
             self._pass_on(copy, found[-1])
         else:
             self.offered.add(digest, copy.passing, now)
 
-    def _take_over(self, copy: Copy) -> None:
+    def _serve_passed(self, copy: Copy) -> None:
         log.debug("a request on %s is taken over from others", copy.subject)
         request = (copy.subject, copy.reply, copy.headers, copy.payload)
         js = self.cluster.jetstream.accounts.get(copy.account)

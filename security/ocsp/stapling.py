@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from headwater.security.openssl import Callback, library, pointer, unknown
-from headwater.security.tls import Context
+from headwater.security.tls.contexts import Context
+from headwater.security.tls.openssl import Callback, library, pointer, unknown
 
 # Numbers of OpenSSL's tls1.h and ssl.h.
 _SET_CALLBACK = 63

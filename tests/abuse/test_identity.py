@@ -21,7 +21,7 @@ from headwater.security.claims import (
     UserLimits,
 )
 from headwater.security.nkeys import KeyPair
-from headwater.security.tls import subject_matches
+from headwater.security.tls.contexts import subject_matches
 from tests.abuse.attacked import Attacked, attacked
 from tests.certificates import certificate
 from tests.measuring import within

@@ -16,6 +16,7 @@ ELSEWHERE = {
     "toJavaRDD", "toSeq",  # and the rest
     "lastStageAttempt", "inputRecords",  # and what it counts
     "is_deltatable", "transaction_version",  # deltalake
+    "create_namespace_if_not_exists", "create_table", "load_table", "set_properties",  # pyiceberg
     "foreachBatch", "trigger",  # pyspark's writer of streams
     "bytes_recv", "bytes_sent",  # psutil
     "error_status_hint",  # h11, of its errors

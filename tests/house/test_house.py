@@ -37,7 +37,7 @@ ROOMS = {
     """,
     "edge/conf": "problems lexer grammar options quantities enforcement reader shares .",
     "edge/monitor": "errors query pages .",
-    "security": ". ocsp resolvers authenticator callout",
+    "security": ". tls ocsp resolvers authenticator callout",
     "spark": """
         errors credentials java options wire read write source session check cluster jobs .
         autoload

@@ -38,7 +38,7 @@ def listener_contexts(options: Options) -> ListenerContexts:
 
 def tls_context(options: TLSOptions) -> Any:
     """Server-side context of a `tls` block. Raises TLSConfigError."""
-    from headwater.security.tls import server_context
+    from headwater.security.tls.contexts import server_context
 
     pairs = [(c.cert_file, c.key_file) for c in options.certificates]
     if options.cert_file:

@@ -8,7 +8,7 @@ import contextlib
 import ssl
 from collections.abc import Callable
 
-from headwater.security.tls import Context, verified_chain
+from headwater.security.tls.contexts import Context, verified_chain
 
 READ_BYTES = 256 * 1024
 

@@ -91,11 +91,11 @@ def test_recent_requests_are_forgotten_by_time_and_number() -> None:
     recent = RecentRequests()
     recent.add(b"a", 1, 0.0)
     recent.add(b"a", 2, 1.0)
-    assert recent.take(b"a", lambda value: value == 2, 1.0) == 2
+    assert recent.pop(b"a", lambda value: value == 2, 1.0) == 2
     assert recent.values(b"a", RECENT_SECONDS) == [1]
     assert recent.values(b"a", RECENT_SECONDS + 0.1) == []
     for number in range(REMEMBERED_MAX + 10):
         recent.add(b"%d" % number, True, 10.0)
     assert len(recent) == REMEMBERED_MAX
-    assert recent.take(b"9", lambda value: True, 10.0) is None
-    assert recent.take(b"10", lambda value: True, 10.0) is True
+    assert recent.pop(b"9", lambda value: True, 10.0) is None
+    assert recent.pop(b"10", lambda value: True, 10.0) is True

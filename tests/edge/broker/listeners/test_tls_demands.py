@@ -12,7 +12,7 @@ import pytest
 from headwater.edge.conf.options import TLSOptions
 from tests.certificates import certificate
 from tests.edge.broker.logins.test_before_login import port_of, running
-from tests.security.test_tls_context import pin_of
+from tests.security.tls.test_tls_context import pin_of
 from tests.waiting import silence, until
 
 LISTENERS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from headwater.security.tls import Context, server_context
+from headwater.security.tls.contexts import Context, server_context
 from tests.certificates import certificate
 
 

@@ -131,7 +131,7 @@ def server_context(
     except (ValueError, ssl.SSLError) as error:
         raise TLSConfigError(f"cannot use curve {curve}: {error}") from error
     if ca_file or verify:
-        from headwater.security import openssl
+        from headwater.security.tls import openssl
 
         _trust(context, ca_file, ssl.Purpose.CLIENT_AUTH)
         openssl.send_no_more(context)

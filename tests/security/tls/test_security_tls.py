@@ -20,8 +20,8 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.security import tls
 from headwater.security.errors import TLSConfigError
+from headwater.security.tls import contexts as tls
 
 
 class Paths(NamedTuple):

@@ -1,0 +1,1 @@
+"""TLS: contexts from plain settings, and the little that OpenSSL can do and `ssl` cannot."""
