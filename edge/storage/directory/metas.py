@@ -163,6 +163,9 @@ class Metas:
     ) -> None:
         """A stream's file counts: the log is to have the same. Raises OSError."""
         row = self._pending.get(incarnation)
+        if row is not None and not row.filed and file.generation == row.generation:
+            # Who wrote it may have been killed before it was durable: it is written again.
+            return
         self._mark_dropped(row)
         if file.damaged:
             text = ": a copy was damaged; it was written again"
