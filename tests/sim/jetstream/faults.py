@@ -28,6 +28,9 @@ class Faults:
         self.calm = False
         self.set_at: dict[Machine, tuple[int, int]] = {}
         """When a clock was set ahead, and how it was before."""
+        self.unnoticed_ns = 0
+        """By how much clocks were set back while their machines were off, to a time after the node
+        was first there: it cannot tell, and what it has may outlive its age by that."""
 
     def strike(self, step: Step) -> None:
         """Do one step of the plan."""
@@ -139,6 +142,8 @@ class Faults:
         if EPOCH_NS + self.world.now_ns + wanted < 0:
             return
         clock.set_by_ns = wanted
+        if machine.gone and before - wanted < self.world.now_ns:
+            self.unnoticed_ns += before - wanted
         if wanted > before:
             self.set_at[machine] = (self.world.now_ns, before)
         self.world.note(f"{machine.name}: its clock is set by {(wanted - before) // SECOND_NS} s")

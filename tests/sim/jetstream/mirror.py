@@ -82,13 +82,15 @@ class MirrorCheck:
                 held[sequence] = message
                 book.is_named(sequence, message.payload, "mirrored")
                 book.is_timed(sequence, message.timestamp)
+        ends = self._ends()
+        # What nobody was told of yet may have removed it, too.
+        end = max(book.top, store.last_seq, *book.names, ends[0].last_seq if ends else 0)
         for sequence, acked in book.acked.items():
             if sequence <= store.last_seq and sequence not in held:
                 self.world.check(
-                    book.excused(sequence, acked, book.top),
+                    book.excused(sequence, acked, end),
                     f"the mirror has passed {sequence} over, and nothing had removed it",
                 )
-        ends = self._ends()
         if ends is not None:
             origin, _ = ends
             missing = [

@@ -431,7 +431,8 @@ class Story:
         """What has reached its age is gone."""
         age = max(self.setting.stream.get("max_age", 0), 0)
         if age and stream.config.max_age:
-            self.world.sleep(stream.config.max_age / SECOND_NS + 5)
+            wait_ns = stream.config.max_age + self.faults.unnoticed_ns
+            self.world.sleep(wait_ns / SECOND_NS + 5)
             left = stream.store.messages
             self.world.check(not left, f"{left} messages are older than the stream lets them be")
 
