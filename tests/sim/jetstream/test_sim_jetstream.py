@@ -36,9 +36,9 @@ stored twice (144), messages were taken for ten years older (1055), and what wai
 saved as delivered an hour later (989969874755). A purge of one of a consumer's subjects made it
 pass over the others (110, 131). A stream's file that a killed node had not synced counted as
 durable after the next start (50027). Some outlived their age because a clock was set back while
-its machine was off, which is as it should be (200021). The others are bugs of the check: the last message
-was removed before the mirror had it, and was missed (928433808576, 839921071016); what was sent
-again and is stored, and not yet answered, took the place of another (261891702149)."""
+its machine was off, which is as it should be (200021). The others are bugs of the check: the last
+message was removed before the mirror had it, and was missed (928433808576, 839921071016); what was
+sent again and is stored, and not yet answered, took the place of another (261891702149)."""
 SAMPLE = ("acks-before-sync", "ids-forgotten", "removed-before-durable", "mirror-takes-what-comes")
 """The others: `make sim-jetstream ARGS=--bugs`."""
 TRACE = """
