@@ -1,5 +1,6 @@
 """What differs from nats-server by intention, each with its reason."""
 
+import json
 import re
 from typing import Any
 
@@ -57,25 +58,30 @@ HISTORIES = {
     "nats-server goes on delivering to a listener without one that was there before",
     "delay of nothing": "a NAK with a delay of 0 is due at once; nats-server looks for such ones "
     "each 10 ms, and sends them by sequence. Not generated",
-    "first of nothing": "a stream that never had a message begins at 0, purged or not; nats-server "
-    "says 1 after a purge",
     "counter with markers": "a counter stream that was made with delete markers can be changed. "
     "nats-server takes it and refuses each update of it, for the TTLs that the markers turned on",
     "moments": "a schedule whose time is past is carried out at once; nats-server does so within a "
-    "second. Such schedules are not generated. A message ends as soon as it is old enough",
+    "second. Such schedules are not generated. A message ends as soon as it is old enough; "
+    "nats-server looks each 250 ms or less often, so who asks is asked again (`player.py`)",
     "last filter": "of a consumer whose last filter an update took away nats-server counts no new "
     "message, until it is asked for one: it listens for an empty list of subjects",
     "given up": "the ack floor passes a message that was delivered as often as it may be. "
     "nats-server says so of its own state, and tells the floor of what it has stored, which "
     "stays",
     "positions": "whoever wants nothing of the last messages stands behind them. nats-server has "
-    "it look at them only when something comes that it wants, which shows after a purge",
+    "it look at them only when something comes that it wants, which shows after a purge, and in "
+    "heartbeats",
     "purged behind": "the ack floor stays before the first message that waits for its ack; when a "
     "purge takes one behind that, nats-server tells the consumer sequence of that one",
     "deleted 0": "nats-server counts a message 0 as deleted in an empty stream in a file",
     "words of JSON": "sentences of the decoder name types of the language of the server",
+    "no such sequence": "a stream begins at 2^63 - 1 at most, and is not purged up to more; "
+    "nats-server takes 2^64 - 1, finds nothing in a file from 2^63 on, and begins at 0 again. Not "
+    "generated",
 }
 """Differences of histories, which `player.pruned` leaves out, and why."""
+
+Told = dict[str, dict[str, Any]]
 
 
 def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs: Any) -> str:
@@ -83,23 +89,91 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
     done = steps[: number + 1]
     if "counter stream cannot use message TTLs" in "".join(theirs):
         return "counter with markers" if "allow_msg_counter" in "".join(ours) else ""
-    if _without("first_seq", ours) == _without("first_seq", theirs):
-        return "first of nothing" if '"last_seq": 0' in "".join(ours) else ""
     if _last_filter_taken(done) and _without("num_pending", ours) == _without(
         "num_pending", theirs
     ):
         return "last filter"
-    texts = [str(step) for step in done]
-    purged = any("STREAM.PURGE" in text or "Nats-Rollup" in text for text in texts)
-    filtered = purged and '"filter_subject' in "".join(texts)
-    if filtered and _without("stream_seq", ours) == _without("stream_seq", theirs):
-        return "positions"
-    if _without("ack_floor", ours) != _without("ack_floor", theirs):
-        return ""
-    if any('"max_deliver": ' in text and '"max_deliver": -1' not in text for text in texts):
-        return "given up"
-    waits = '"num_ack_pending": 0' not in "".join(ours)
-    return "purged behind" if purged and waits else ""
+    if _heartbeats(ours) != _heartbeats(theirs):
+        return "positions" if _behind(ours, theirs) else ""
+    late = [
+        mark for name in _given_a_group(done) for mark in (f"$JS.ACK.%.{name}.", f"{name} in order")
+    ]
+    if late and [one for one in theirs if not any(mark in one for mark in late)] == ours:
+        return "group of a listener"
+    rest = [_without("delivered", _without("ack_floor", lines)) for lines in (ours, theirs)]
+    return _of_consumers(done, _told(ours), _told(theirs)) if rest[0] == rest[1] else ""
+
+
+def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
+    """The name of what differs in how far consumers are, when all of it is by intention."""
+    purged = any("STREAM.PURGE" in str(step) or "Nats-Rollup" in str(step) for step in steps)
+    found = ""
+    for name, one in ours.items():
+        other = theirs[name]
+        filters = one["config"].get("filter_subject") or one["config"].get("filter_subjects")
+        floor, floor_there = one["ack_floor"], other["ack_floor"]
+        at, at_there = one["delivered"], other["delivered"]
+        if at != at_there:
+            if not purged or not filters or at["consumer_seq"] != at_there["consumer_seq"]:
+                return ""
+            if at["stream_seq"] < at_there["stream_seq"]:
+                return ""
+            found = "positions"
+        if floor == floor_there:
+            continue
+        moved = at != at_there and floor["consumer_seq"] == floor_there["consumer_seq"]
+        waits = purged and one["num_ack_pending"] > 0
+        if moved and floor["stream_seq"] >= floor_there["stream_seq"]:
+            found = "positions"
+        elif one["config"]["max_deliver"] > 0 and _not_before(floor, floor_there):
+            found = "given up"
+        elif waits and floor["consumer_seq"] <= floor_there["consumer_seq"]:
+            found = "purged behind"
+        else:
+            return ""
+    return found
+
+
+def _not_before(floor: dict[str, int], other: dict[str, int]) -> bool:
+    return all(floor[key] >= other[key] for key in ("consumer_seq", "stream_seq"))
+
+
+def _told(lines: list[str]) -> Told:
+    """What answers tell of consumers, by name."""
+    found = {}
+    for line in lines:
+        text = line[line.find("] ") :]
+        if '"ack_floor"' in text:
+            whole = json.loads(text[text.index("{") :])
+            found.update({one["name"]: one for one in whole.get("consumers") or [whole]})
+    return found
+
+
+def _heartbeats(lines: list[str]) -> list[int]:
+    return [int(seq) for line in lines for seq in re.findall(r"Nats-Last-Stream: (\d+)", line)]
+
+
+def _behind(ours: list[str], theirs: list[str]) -> bool:
+    """Whether heartbeats differ in nothing but that ours are farther in the stream."""
+    bare = [
+        [re.sub(r"Nats-Last-Stream: \d+", "", line) for line in lines] for lines in (ours, theirs)
+    ]
+    pairs = zip(_heartbeats(ours), _heartbeats(theirs), strict=False)
+    return bare[0] == bare[1] and all(here >= there for here, there in pairs)
+
+
+def _given_a_group(steps: list[dict[str, Any]]) -> set[str]:
+    """Names of consumers that were made to push without a group, and then were given one."""
+    without: set[str] = set()
+    found: set[str] = set()
+    for step in steps:
+        if ".CONSUMER.CREATE." in step.get("subject", ""):
+            name = step["subject"].rpartition(".")[2]
+            if '"deliver_group"' in step["body"]:
+                found |= without & {name}
+            elif '"deliver_subject"' in step["body"]:
+                without.add(name)
+    return found
 
 
 def _without(key: str, lines: list[str]) -> list[str]:

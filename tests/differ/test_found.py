@@ -16,6 +16,10 @@ def publish(leaf: str) -> Step:
     return {"do": "publish", "subject": f"%.{leaf}", "headers": [], "payload": "x"}
 
 
+def headed(leaf: str, header: str, value: str) -> Step:
+    return {**publish(leaf), "headers": [(header, value)]}
+
+
 def wait(seconds: float) -> Step:
     return {"do": "wait", "seconds": seconds}
 
@@ -59,6 +63,7 @@ TWO = {"filter_subjects": ["%.a", "%.c"]}
 STORED = [STREAM, publish("a"), publish("b"), publish("a"), publish("c")]
 INFO = api("CONSUMER.INFO.%.C", None)
 FAR = 2**63 - 1
+FULL = api("STREAM.INFO.%", {"subjects_filter": ">", "deleted_details": True})
 
 
 def pull_by(priority: int) -> Step:
@@ -68,6 +73,17 @@ def pull_by(priority: int) -> Step:
 
 def begun(policy: str, **more: Any) -> list[Step]:
     return [*STORED, consumer(deliver_policy=policy, **TWO, **more), INFO, pull(5)]
+
+
+def fast(**more: Any) -> list[Step]:
+    """A fast batch, whose second message has a bad TTL and expects what is not."""
+    config = {"name": "%", "subjects": ["%.>"], "allow_batched": True, **more}
+    headers = [("Nats-TTL", "x"), ("Nats-Expected-Last-Sequence", "9")]
+    batch = [
+        {**publish("a"), "reply": f"%i.f.10.ok.{at}.{operation}.$FI"}
+        for at, operation in enumerate([0, 1, 2], 1)
+    ]
+    return [api("STREAM.CREATE.%", config), batch[0], {**batch[1], "headers": headers}, batch[2]]
 
 
 HISTORIES: dict[str, list[Step]] = {
@@ -119,6 +135,25 @@ HISTORIES: dict[str, list[Step]] = {
             filter_subject="%.a"), pull(1), api("STREAM.PURGE.%", {"filter": "%.*", "keep": 1}),
         LIST, api("STREAM.PURGE.%", {"filter": "%.a"}), LIST, publish("a"), pull(1),
     ],
+    "a purge of a stream that never had a message": [
+        STREAM, api("STREAM.PURGE.%", None), FULL, publish("a"), FULL,
+    ],
+    "a purge of one subject up to any sequence": [
+        STREAM, publish("a"), publish("b"),
+        api("STREAM.PURGE.%", {"seq": 2**64 - 1, "filter": "%.a"}), FULL, publish("a"), FULL,
+    ],
+    "roll-ups in letters of any size": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "allow_rollup_hdrs": True}),
+        *(step for word in ("SUB", "All", "sUb", "SUBS", "3UB", "al") for step in (
+            publish("a"), publish("b"), headed("a", "Nats-Rollup", word), FULL)),
+    ],
+    "a bad TTL that nobody wants": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "retention": "interest"}),
+        headed("a", "Nats-TTL", "0"), headed("a", "Nats-TTL", "x"), consumer(),
+        headed("a", "Nats-TTL", "0"), headed("a", "Nats-TTL", "x"), FULL,
+    ],
+    "a bad TTL in a fast batch without TTLs": fast(allow_msg_ttl=False),
+    "a bad TTL in a fast batch with TTLs": fast(allow_msg_ttl=True),
     "a purge of less than they want moves consumers to the first message": [
         STREAM, publish("a"), publish("b"), publish("a"), consumer(),
         api("STREAM.PURGE.%", {"filter": "%.a"}), LIST, pull(2),

@@ -64,6 +64,7 @@ BATCHES: dict[str, list[Step]] = {
     "a roll-up of the batch": batch(ROLLUPS, part("a"), part("a", ("Nats-Rollup", "sub"))),
     "a roll-up beside": batch(ROLLUPS, part("a"), part("b", ("Nats-Rollup", "sub"))),
     "a roll-up of all": batch(ROLLUPS, part("a", ("Nats-Rollup", "all")), part("b")),
+    "a roll-up in capitals": batch(ROLLUPS, part("a", ("Nats-Rollup", "ALL")), part("b")),
     "a late roll-up of all": batch(ROLLUPS, part("a"), part("b", ("Nats-Rollup", "all"))),
     "two faults": batch({}, part("a", ("Nats-Incr", "1"), ("Nats-TTL", "x")), part("b")),
 }  # fmt: skip

@@ -15,7 +15,7 @@ ANOTHER = "looks at another process, which tells nobody"
 SLEEPS = {
     "tests/waiting.py": (4, "the helpers that every other test uses"),
     "tests/edge/broker/logins/test_before_login.py": (1, "measures how long others wait"),
-    "tests/differ/player.py": (1, "a step of a history is that time passes: the time is the point"),
+    "tests/differ/player.py": (2, "steps of a history are that time passes: the time is the point"),
     "tests/edge/storage/store_harness.py": (1, "turns a loop while the commit thread works"),
     "tests/federation/lab.py": (1, "a slow link: " + PACES),
     "bench/cluster/faults.py": (10, "how long a fault lasts; " + ANOTHER),

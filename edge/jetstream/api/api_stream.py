@@ -245,8 +245,13 @@ def purge(
     request = PurgeRequest()
     if is_json(payload):
         request = decode(payload, PurgeRequest, ctx.strict)
-        if (request.seq and request.keep) or request.seq > SEQUENCE_MAX:
+        if request.seq and request.keep:
             raise errors.BAD_REQUEST.error()
+        if request.seq > SEQUENCE_MAX:
+            if request.filter in ("", ">"):
+                # The stream would go on there.
+                raise errors.BAD_REQUEST.error()
+            request.seq = SEQUENCE_MAX
     stream = js.stream(tokens[0])
     if stream.sealed:
         raise errors.STREAM_SEALED.error()

@@ -147,7 +147,7 @@ class Batches:
                 stream.dedupe.remember(msg_id, sequence, now - stream.age_offset)
             rollup = headers.get(block, b"Nats-Rollup")
             if rollup:
-                rollups.append((b"" if rollup == b"all" else subject, sequence))
+                rollups.append((b"" if rollup.lower() == b"all" else subject, sequence))
         # Behind all messages: what removals write must not take the room that was made for them.
         for subject, sequence in rollups:
             stream.purge(subject, sequence)
@@ -266,6 +266,7 @@ class Batches:
         `again` when the batch has a message of that subject before it."""
         if not rollup:
             return
+        rollup = rollup.lower()
         fault = ""
         if not self.stream.config.allow_rollup_hdrs:
             fault = "rollup not permitted"

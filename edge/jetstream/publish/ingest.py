@@ -32,7 +32,6 @@ from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
 from cython.cimports.headwater.edge.wire.numbers import parse_number
-from cython.cimports.libc.string import memcmp
 
 from headwater.edge.jetstream.model import errors, headers
 from headwater.edge.jetstream.model.ttl import parse_ttl, with_ttl
@@ -64,8 +63,14 @@ def number_of(value: Slice) -> cython.ulonglong:
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def is_text(value: Slice, text: cython.p_const_char, n: cython.Py_ssize_t) -> cython.bint:
-    return value.n == n and memcmp(value.at, text, n) == 0
+def is_word(value: Slice, word: cython.p_const_char, n: cython.Py_ssize_t) -> cython.bint:
+    """Whether a header is this word, of small letters, in letters of any size."""
+    i: cython.Py_ssize_t = 0
+    if value.n != n:
+        return False
+    while i < n and value.at[i] >= 0x41 and value.at[i] | 0x20 == word[i]:
+        i += 1
+    return i == n
 
 
 @cython.cclass
@@ -289,16 +294,16 @@ class IngestSink(Sink):
         sequence: cython.ulonglong
         ttl_s: cython.longlong = 0
         block: bytes
-        if h.ttl.n > 0:
-            found = parse_ttl(text_of(h.ttl))
-            if found is None:
-                return self.refuse(m, errors.MESSAGE_TTL_INVALID)
-            ttl_s = found
         if stream.consumers.unwanted(m.subject, m.subject_len):
             sequence = stream.pass_over(m, self.now_ns)
             self.remember_id(msg_id, sequence)
             self.roll_up(m, h, 0)
             return stream.answers.owe_ack(m, sequence, STORED)
+        if h.ttl.n > 0:
+            found = parse_ttl(text_of(h.ttl))
+            if found is None:
+                return self.refuse(m, errors.MESSAGE_TTL_INVALID)
+            ttl_s = found
         if 0 < ttl_s < stream.marker_ttl_s and stream.max_per_subject != 1:
             # A message that ends before a marker of its subject would hide that it ended.
             ttl_s = stream.marker_ttl_s
@@ -342,8 +347,15 @@ class IngestSink(Sink):
         if h.expected_stream.n > 0 and text_of(h.expected_stream) != stream.name_bytes:
             self.refuse(m, errors.STREAM_NOT_MATCH)
             return True
-        if h.ttl.n > 0 and not stream.ttl_allowed and parse_ttl(text_of(h.ttl)):
+        if h.ttl.n <= 0 or (stream.ttl_allowed and not self.quiet):
+            return False
+        ttl_s = parse_ttl(text_of(h.ttl))
+        # Of a message of a batch a TTL that cannot be read is told here, before all else.
+        if not stream.ttl_allowed and (ttl_s or (ttl_s is None and self.quiet)):
             self.refuse(m, errors.MESSAGE_TTL_DISABLED)
+            return True
+        if ttl_s is None and self.quiet:
+            self.refuse(m, errors.MESSAGE_TTL_INVALID)
             return True
         return False
 
@@ -388,8 +400,8 @@ class IngestSink(Sink):
         if not self.stream.rollup_allowed:
             self.refuse_with(m, errors.STREAM_ROLLUP_FAILED.error(err="rollup not permitted"))
             return True
-        if not is_text(h.rollup, b"sub", 3) and not is_text(h.rollup, b"all", 3):
-            value = text_of(h.rollup).decode("utf-8", "replace")
+        if not is_word(h.rollup, b"sub", 3) and not is_word(h.rollup, b"all", 3):
+            value = text_of(h.rollup).decode("utf-8", "replace").lower()
             text = f'rollup value invalid: "{value}"'
             self.refuse_with(m, errors.STREAM_ROLLUP_FAILED.error(err=text))
             return True
@@ -403,7 +415,7 @@ class IngestSink(Sink):
         """Remove what the message replaces: its subject's, or all, earlier messages."""
         if h.rollup.n <= 0:
             return 0
-        if is_text(h.rollup, b"all", 3):
+        if is_word(h.rollup, b"all", 3):
             self.stream.purge(b"", 0, keep)
         elif (
             not keep

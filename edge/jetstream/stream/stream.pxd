@@ -51,6 +51,7 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cdef long long marker_ttl_s         # of delete markers; 0: none are left
     cdef bint discard_new               # what does not fit is refused, else the oldest go
     cdef bint discard_new_per           # the same for each subject
+    cdef public bint emptied            # it was purged whole, if only of nothing
     cdef public bint sealed             # nothing is stored or removed any more
     cdef public bint urgent             # deliveries of its consumers go ahead of others on links
     cdef bint ttl_allowed               # messages may bear a Nats-TTL

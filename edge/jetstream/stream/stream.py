@@ -534,6 +534,7 @@ class Stream(Task):
     def enter_purge(self, subject: bytes, sequence: int, keep: int) -> int:
         """`purge`, once it was decided on."""
         gone: int = self.store.purge(subject or b">", sequence, keep)
+        self.emptied = self.emptied or not (sequence or keep or subject.strip(b">"))
         # A sequence beyond the end moves where the stream begins, whatever was there.
         if gone or sequence:
             self.purge_done(subject)
