@@ -73,6 +73,8 @@ HISTORIES = {
     "heartbeats",
     "purged behind": "the ack floor stays before the first message that waits for its ack; when a "
     "purge takes one behind that, nats-server tells the consumer sequence of that one",
+    "gone": "what a purge took waits for no ack. nats-server counts it until it is due again, when "
+    "the purge left the stream's first message",
     "deleted 0": "nats-server counts a message 0 as deleted in an empty stream in a file",
     "words of JSON": "sentences of the decoder name types of the language of the server",
     "no such sequence": "a stream begins at 2^63 - 1 at most, and is not purged up to more; "
@@ -80,6 +82,9 @@ HISTORIES = {
     "generated",
 }
 """Differences of histories, which `player.pruned` leaves out, and why."""
+
+PURGES = re.compile("STREAM.PURGE|Nats-Rollup|Nats-Schedule")
+COUNTS = ("num_ack_pending", "num_redelivered")
 
 Told = dict[str, dict[str, Any]]
 
@@ -100,13 +105,13 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
     ]
     if late and [one for one in theirs if not any(mark in one for mark in late)] == ours:
         return "group of a listener"
-    rest = [_without("delivered", _without("ack_floor", lines)) for lines in (ours, theirs)]
+    rest = [_bare(lines) for lines in (ours, theirs)]
     return _of_consumers(done, _told(ours), _told(theirs)) if rest[0] == rest[1] else ""
 
 
 def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
     """The name of what differs in how far consumers are, when all of it is by intention."""
-    purged = any("STREAM.PURGE" in str(step) or "Nats-Rollup" in str(step) for step in steps)
+    purged = any(PURGES.search(str(step)) for step in steps)
     found = ""
     for name, one in ours.items():
         other = theirs[name]
@@ -119,6 +124,12 @@ def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
             if at["stream_seq"] < at_there["stream_seq"]:
                 return ""
             found = "positions"
+        fewer = [other[key] - one[key] for key in COUNTS]
+        if any(fewer):
+            if not purged or min(fewer) < 0 or not _not_before(floor, floor_there):
+                return ""
+            found = "gone"
+            continue
         if floor == floor_there:
             continue
         moved = at != at_there and floor["consumer_seq"] == floor_there["consumer_seq"]
@@ -132,6 +143,12 @@ def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
         else:
             return ""
     return found
+
+
+def _bare(lines: list[str]) -> list[str]:
+    for key in ("delivered", "ack_floor", *COUNTS):
+        lines = _without(key, lines)
+    return lines
 
 
 def _not_before(floor: dict[str, int], other: dict[str, int]) -> bool:

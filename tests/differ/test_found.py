@@ -63,6 +63,8 @@ TWO = {"filter_subjects": ["%.a", "%.c"]}
 STORED = [STREAM, publish("a"), publish("b"), publish("a"), publish("c")]
 INFO = api("CONSUMER.INFO.%.C", None)
 FAR = 2**63 - 1
+TOO_HIGH = [("Nats-Required-Api-Level", "99")]
+LOW = [("Nats-Required-Api-Level", "1")]
 FULL = api("STREAM.INFO.%", {"subjects_filter": ">", "deleted_details": True})
 
 
@@ -71,19 +73,29 @@ def pull_by(priority: int) -> Step:
     return {"do": "pull", "consumer": "C", "body": json.dumps(body)}
 
 
+def overflow(pending: int) -> Step:
+    body = {"batch": 5, "expires": 60 * SECOND, "group": "g", "min_pending": pending}
+    return {"do": "pull", "consumer": "C", "body": json.dumps(body)}
+
+
 def begun(policy: str, **more: Any) -> list[Step]:
     return [*STORED, consumer(deliver_policy=policy, **TWO, **more), INFO, pull(5)]
 
 
-def fast(**more: Any) -> list[Step]:
-    """A fast batch, whose second message has a bad TTL and expects what is not."""
+BAD_TTL = [("Nats-TTL", "x"), ("Nats-Expected-Last-Sequence", "9")]
+
+
+def fast(
+    *parts: tuple[int, int], gap: str = "ok", headers: list[tuple[str, str]] = BAD_TTL, **more: Any
+) -> list[Step]:
+    """A fast batch of sequences and operations; its second message has headers."""
     config = {"name": "%", "subjects": ["%.>"], "allow_batched": True, **more}
-    headers = [("Nats-TTL", "x"), ("Nats-Expected-Last-Sequence", "9")]
     batch = [
-        {**publish("a"), "reply": f"%i.f.10.ok.{at}.{operation}.$FI"}
-        for at, operation in enumerate([0, 1, 2], 1)
+        {**publish("a"), "reply": f"%i.f.10.{gap}.{sequence}.{operation}.$FI"}
+        for sequence, operation in parts
     ]
-    return [api("STREAM.CREATE.%", config), batch[0], {**batch[1], "headers": headers}, batch[2]]
+    batch[1]["headers"] = headers
+    return [api("STREAM.CREATE.%", config), *batch, FULL]
 
 
 HISTORIES: dict[str, list[Step]] = {
@@ -152,8 +164,16 @@ HISTORIES: dict[str, list[Step]] = {
         headed("a", "Nats-TTL", "0"), headed("a", "Nats-TTL", "x"), consumer(),
         headed("a", "Nats-TTL", "0"), headed("a", "Nats-TTL", "x"), FULL,
     ],
-    "a bad TTL in a fast batch without TTLs": fast(allow_msg_ttl=False),
-    "a bad TTL in a fast batch with TTLs": fast(allow_msg_ttl=True),
+    "a bad TTL in a fast batch without TTLs": fast((1, 0), (2, 1), (3, 2)),
+    "a bad TTL in a fast batch with TTLs": fast((1, 0), (2, 1), (3, 2), allow_msg_ttl=True),
+    "a fast batch that begins with a ping": fast((1, 4), (1, 0), (2, 2)),
+    "a fast batch that goes back": fast((1, 0), (1, 0), (2, 2), gap="fail", headers=[]),
+    "a fast batch that requires too much": fast((1, 0), (2, 1), (3, 2), headers=TOO_HIGH),
+    "a fast batch that requires little": fast((1, 0), (2, 1), (3, 2), headers=LOW),
+    "requests of the overflow policy for what is sent again": [
+        STREAM, publish("a"), consumer(priority_policy="overflow", priority_groups=["g"]),
+        overflow(1), nak(0), overflow(2), nak(0), publish("a"),
+    ],
     "a purge of less than they want moves consumers to the first message": [
         STREAM, publish("a"), publish("b"), publish("a"), consumer(),
         api("STREAM.PURGE.%", {"filter": "%.a"}), LIST, pull(2),

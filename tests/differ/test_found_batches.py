@@ -35,13 +35,16 @@ def batch(config: dict[str, Any], *parts: Part, before: tuple[Step, ...] = ()) -
                                      **config}), *before]  # fmt: skip
     for number, (leaf, headers, payload) in enumerate(parts, 1):
         sent = [("Nats-Batch-Id", "q"), ("Nats-Batch-Sequence", str(number)), *headers]
-        if number == len(parts):
+        own = {key for key, _ in headers}
+        sent = [one for at, one in enumerate(sent) if at > 1 or one[0] not in own]
+        if number == len(parts) and "Nats-Batch-Commit" not in own:
             sent.append(("Nats-Batch-Commit", "1"))
         steps.append({"do": "publish", "subject": f"%.{leaf}", "headers": sent, "payload": payload})
     gets = [api("STREAM.MSG.GET.%", {"seq": seq}) for seq in (1, 2, 3)]
     return [*steps, INFO, *gets]
 
 
+TOO_HIGH = [("Nats-Required-Api-Level", "99")]
 FOUR: Step = {"do": "publish", "subject": "%.a", "headers": [("Nats-Incr", "4")], "payload": ""}
 BATCHES: dict[str, list[Step]] = {
     "counters add within a batch": batch(COUNTERS, step("1"), step("5"), step("2", "b")),
@@ -66,6 +69,12 @@ BATCHES: dict[str, list[Step]] = {
     "a roll-up of all": batch(ROLLUPS, part("a", ("Nats-Rollup", "all")), part("b")),
     "a roll-up in capitals": batch(ROLLUPS, part("a", ("Nats-Rollup", "ALL")), part("b")),
     "a late roll-up of all": batch(ROLLUPS, part("a"), part("b", ("Nats-Rollup", "all"))),
+    "a level that is not there": batch({}, part("a", *TOO_HIGH), part("b")),
+    "a level at the end": batch({}, part("a"), part("b", *TOO_HIGH)),
+    "a level that is there": batch({}, part("a", ("Nats-Required-Api-Level", "1")), part("b")),
+    "a batch that ends before it began": batch({}, part("a", ("Nats-Batch-Commit", "eob"))),
+    "far in a batch that was never begun": batch(
+        {}, part("a", ("Nats-Batch-Id", "z"), ("Nats-Batch-Sequence", "1001"))),
     "two faults": batch({}, part("a", ("Nats-Incr", "1"), ("Nats-TTL", "x")), part("b")),
 }  # fmt: skip
 

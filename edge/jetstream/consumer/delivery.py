@@ -517,7 +517,7 @@ class Delivery(Demand):
         if not self.headers_only:
             size += self.record.size - self.record.header_len
         if self.queue is not None:
-            request = self.next_request(size, now)
+            request = self.next_request(size, now, unread)
             if request is None:
                 return 0
             m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(request.reply))

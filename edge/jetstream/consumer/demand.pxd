@@ -54,9 +54,9 @@ cdef class Demand(Consumer):
     cdef int status(self, bytes reply, bytes text) except -1
     cdef int status_pending(self, PullRequest request, bytes text) except -1
     cdef int idle_heartbeat(self, bytes reply) except -1
-    cdef PullRequest next_request(self, Py_ssize_t size, long long now)
-    cdef int admits(self, PullRequest request, Py_ssize_t size) except -1
-    cdef bint overflow_waits(self, PullRequest request) except -1
+    cdef PullRequest next_request(self, Py_ssize_t size, long long now, unsigned long long unread)
+    cdef int admits(self, PullRequest request, Py_ssize_t size, unsigned long long unread) except -1
+    cdef bint overflow_waits(self, PullRequest request, unsigned long long unread) except -1
     cdef int at_end(self, long long now) except -1
     cdef long long tend(self, long long now) except? -1
     cdef long long tend_requests(self, long long now, bint end) except? -1

@@ -245,8 +245,11 @@ class Demand(Consumer):
     # --- pull requests ----------------------------------------------------------------------------
 
     @cython.cfunc
-    def next_request(self, size: cython.Py_ssize_t, now: cython.longlong) -> PullRequest:
-        """The request that gets a message of `size` bytes, now the head of the queue; or None."""
+    def next_request(
+        self, size: cython.Py_ssize_t, now: cython.longlong, unread: cython.ulonglong
+    ) -> PullRequest:
+        """The request that gets a message of `size` bytes, now the head of the queue; or None.
+        `unread` messages were never delivered, this one not counted."""
         request: PullRequest
         passed: cython.Py_ssize_t = 0
         verdict: cython.int
@@ -255,7 +258,7 @@ class Demand(Consumer):
             if request.expires and now >= request.expires:
                 self.status_pending(request, b"408 Request Timeout")
             elif request.wanted(self.account):
-                verdict = self.admits(request, size)
+                verdict = self.admits(request, size, unread)
                 if verdict == ADMIT:
                     return request
                 if verdict == WAIT:
@@ -269,7 +272,9 @@ class Demand(Consumer):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def admits(self, request: PullRequest, size: cython.Py_ssize_t) -> cython.int:
+    def admits(
+        self, request: PullRequest, size: cython.Py_ssize_t, unread: cython.ulonglong
+    ) -> cython.int:
         """ADMIT, or WAIT for another message, or OVER: the request was told that it has ended."""
         claimed: cython.bint = False
         if self.policy == POLICY_PINNED:
@@ -281,7 +286,7 @@ class Demand(Consumer):
             if not self.pin and request.group:
                 setup.pin_client(self, request)
                 claimed = True
-        elif self.policy == POLICY_OVERFLOW and self.overflow_waits(request):
+        elif self.policy == POLICY_OVERFLOW and self.overflow_waits(request, unread):
             return WAIT
         if request.max_bytes > 0:
             if size > request.max_bytes:
@@ -306,13 +311,12 @@ class Demand(Consumer):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def overflow_waits(self, request: PullRequest) -> cython.bint:
-        """Whether a request of the overflow policy is not to be served yet."""
-        unread: cython.longlong
+    def overflow_waits(self, request: PullRequest, unread: cython.ulonglong) -> cython.bint:
+        """Whether a request of the overflow policy is not to be served yet. The message counts as
+        one that is not delivered, also when it is sent again: as with nats-server."""
         if not request.grouped or (request.min_pending <= 0 and request.min_ack_pending <= 0):
             return False
-        unread = self.count_unread()
-        if request.min_pending > 0 and request.min_pending <= unread:
+        if 0 < request.min_pending <= cython.cast(cython.longlong, unread) + 1:
             return False
         return not (request.min_ack_pending > 0 and request.min_ack_pending <= self.pending.count)
 

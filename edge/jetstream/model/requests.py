@@ -53,6 +53,9 @@ class Context(msgspec.Struct, kw_only=True):
 
 Handler = Callable[[Any, list[str], bytes, Context], Any]
 
+LEVEL = b"Nats-Required-Api-Level"
+"""The header that names the API level which a request, or a batch, cannot do without."""
+
 
 class Route(msgspec.Struct):
     """A handler, the type of its answer, and how many tokens its subject may have."""
@@ -76,7 +79,7 @@ def find_route(table: dict[str, Route], tokens: list[str]) -> tuple[str, Route |
 
 def check_level(block: bytes) -> None:
     """Refuse a request that needs a later API than this one (ADR-44)."""
-    wanted = headers.get(block, b"Nats-Required-Api-Level") if block else None
+    wanted = headers.get(block, LEVEL) if block else None
     asked = decimal(wanted, API_LEVEL + 1) if wanted else 0
     if asked is None or asked > API_LEVEL:
         raise errors.REQUIRED_API_LEVEL.error()

@@ -9,6 +9,7 @@ from typing import Any
 from headwater.edge.jetstream.config.stream_budget import COST_MORE
 from headwater.edge.jetstream.model import errors, headers, ttl
 from headwater.edge.jetstream.model.bounds import decimal
+from headwater.edge.jetstream.model.requests import LEVEL, check_level
 from headwater.edge.jetstream.publish import special
 from headwater.edge.jetstream.publish.fast_batch import FastBatches
 from headwater.edge.jetstream.stream.stream_wire import last_sequence
@@ -66,9 +67,13 @@ class Batches:
             raise errors.ATOMIC_PUBLISH_MISSING_SEQ.error()
         commit = found.get(b"Nats-Batch-Commit", b"")
         try:
-            batch = self.find(batch_id, position)
+            batch = self.find(batch_id, position, commit)
             if commit not in (b"", b"1", b"eob"):
                 raise errors.ATOMIC_PUBLISH_INVALID_BATCH_COMMIT.error()
+            block = self.met(batch_id, block)
+            if position != len(batch.messages) + 1 or (position == 1 and commit == b"eob"):
+                self.abandon(batch_id, "incomplete")
+                raise errors.ATOMIC_PUBLISH_INCOMPLETE_BATCH.error()
             if commit != b"eob":
                 batch.messages.append((subject, block, payload))
             if len(batch.messages) > self.messages_max:
@@ -86,18 +91,30 @@ class Batches:
             return
         self.stream.answers.owe_text(reply, 0, b"", True)
 
-    def find(self, batch_id: bytes, position: int) -> Batch:
-        """The batch that expects message `position`. Raises JetStreamError."""
+    def met(self, batch_id: bytes, block: bytes) -> bytes:
+        """A header block without the API level that a message requires. Raises JetStreamError when
+        this server has a lower one, which abandons the batch."""
+        if LEVEL not in block:
+            return block
+        try:
+            check_level(block)
+        except errors.JetStreamError:
+            self.abandon(batch_id, "unsupported")
+            raise
+        return headers.without(block, lambda key: key == LEVEL)
+
+    def find(self, batch_id: bytes, position: int, commit: bytes) -> Batch:
+        """The batch of message `position`, opened by its first one. Raises JetStreamError."""
         batch = self.open.get(batch_id)
         if batch is None:
             if position != 1:
+                if position - (commit == b"eob") > self.messages_max:
+                    size = self.messages_max
+                    raise errors.ATOMIC_PUBLISH_TOO_LARGE_BATCH.error(size=size)
                 raise errors.ATOMIC_PUBLISH_INCOMPLETE_BATCH.error()
             if len(self.open) >= self.most:
                 raise errors.ATOMIC_PUBLISH_TOO_MANY_INFLIGHT.error()
             batch = self.open[batch_id] = Batch()
-        elif position != len(batch.messages) + 1:
-            self.abandon(batch_id, "incomplete")
-            raise errors.ATOMIC_PUBLISH_INCOMPLETE_BATCH.error()
         if batch.timer is not None:
             batch.timer.cancel()
         loop = self.stream.kernel.loop

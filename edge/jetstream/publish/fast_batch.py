@@ -143,7 +143,7 @@ class FastBatches:
             batch = found
             batch.touched_ns = self.stream.kernel.monotonic_ns()
             return batch
-        if step.sequence != 1:
+        if step.sequence != 1 or step.operation == PING:
             raise errors.BATCH_PUBLISH_UNKNOWN_BATCH_ID.error()
         if len(self.open) >= self.limit:
             raise errors.BATCH_PUBLISH_TOO_MANY_INFLIGHT.error()
@@ -188,8 +188,7 @@ class FastBatches:
             self.ping(m, step, batch)
             return False
         if step.sequence != batch.last + 1:
-            if step.sequence > batch.last + 1:
-                self.gap(m, batch, batch.last + 1, step.sequence)
+            self.gap(m, batch, batch.last + 1, step.sequence)
             if not batch.gap_ok or step.sequence <= batch.last:
                 self.commit(m, batch)
                 return False

@@ -1,6 +1,7 @@
 # Publishing into a stream. See ingest.py.
 from headwater.edge.kernel.kernel cimport Endpoint, Msg, Sink
 from headwater.edge.jetstream.model.headers cimport PublishHeaders, Slice
+from headwater.edge.jetstream.publish.fast_batch cimport FastBatch, FastBatches
 from headwater.edge.jetstream.stream.stream cimport Stream
 
 cdef class IngestSink(Sink):
@@ -11,6 +12,7 @@ cdef class IngestSink(Sink):
     cdef int ingest(self, Msg* m) except -1
     cdef int accept_step(self, Msg* m) except -1
     cdef int store_quietly(self, Msg* m) except -1
+    cdef int accept_level(self, Msg* m, FastBatches batches, FastBatch batch) except -1
     cdef int accept(self, Msg* m) except -1
     cdef int accept_without_status(self, Msg* m) except -1
     cdef int store_plain(self, Msg* m) except -1

@@ -31,9 +31,11 @@ from cython.cimports.headwater.edge.jetstream.stream.puback import DUPLICATE, ST
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
+from cython.cimports.headwater.edge.wire.header_block import find_header
 from cython.cimports.headwater.edge.wire.numbers import parse_number
 
 from headwater.edge.jetstream.model import errors, headers
+from headwater.edge.jetstream.model.requests import LEVEL, check_level
 from headwater.edge.jetstream.model.ttl import parse_ttl, with_ttl
 from headwater.edge.jetstream.publish import special
 from headwater.edge.jetstream.stream import stream_wire
@@ -170,6 +172,8 @@ class IngestSink(Sink):
             batch: FastBatch = batches.find(cython.address(step))
         except errors.JetStreamError as error:
             return self.refuse_with(m, error)
+        if m.header_len and find_header(m.body, m.header_len, b"Nats-Required-Api-Level", 23).n > 0:
+            return self.accept_level(m, batches, batch)
         if not batches.expects(m, cython.address(step), batch):
             return 0
         before: cython.ulonglong = stream.newest()
@@ -179,6 +183,30 @@ class IngestSink(Sink):
         if stream.newest() == before:
             return batches.repeated(m, cython.address(step), batch)
         return batches.accepted(m, cython.address(step), batch, stream.newest())
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def accept_level(
+        self, m: cython.pointer(Msg), batches: FastBatches, batch: FastBatch
+    ) -> cython.int:
+        """`accept_step` for a message that requires an API level, which is not stored. Where that
+        is a later one than this server's, the batch ends."""
+        copy: Msg = m[0]
+        body: cython.p_char = cython.cast(cython.p_char, m.body)
+        block: bytes = PyBytes_FromStringAndSize(body, m.header_len)
+        try:
+            check_level(block)
+        except errors.JetStreamError as error:
+            batches.close(batch)
+            return self.refuse_with(m, error)
+        block = headers.without(block, LEVEL.__eq__)
+        if PyBytes_GET_SIZE(block) == m.header_len:
+            return self.refuse(m, errors.BAD_REQUEST)
+        copy.header_len = PyBytes_GET_SIZE(block)
+        block += PyBytes_FromStringAndSize(body + m.header_len, m.size - m.header_len)
+        copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(block))
+        copy.size = PyBytes_GET_SIZE(block)
+        return self.accept_step(cython.address(copy))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
