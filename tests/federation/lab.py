@@ -161,18 +161,20 @@ class Wire:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def wired(lab: "Lab") -> tuple[Node, Node, Wire]:
-    """A hub and an edge in this process, linked, and the wire of unlimited speed between them."""
+async def wired(lab: "Lab", hub_more: str = "", edge_more: str = "") -> tuple[Node, Node, Wire]:
+    """A hub and an edge in this process, linked, and the wire of unlimited speed between them.
+    More may be said in the hub's `leafnodes` and in the edge's remote."""
     port = free_port()
     hub = await lab.node(
         JETSTREAM.format(store=lab.directory / "hub", domain="hub")
-        + f"leafnodes {{ listen: 127.0.0.1:{port} }}"
+        + f"leafnodes {{ listen: 127.0.0.1:{port}, {hub_more} }}"
     )
     wire = await lab.wire(port)
     edge = await lab.node(
         JETSTREAM.format(store=lab.directory / "edge", domain="edge")
         + 'leafnodes { reconnect: "50ms", remotes [ '
-        f'{{ url: "nats://127.0.0.1:{wire.port}", ignore_discovered_servers: true }} ] }}'
+        f'{{ url: "nats://127.0.0.1:{wire.port}", ignore_discovered_servers: true, {edge_more} }} '
+        "] }"
     )
     await until(lambda: leafs(hub) and leafs(edge), "the link is up")
     return hub, edge, wire
