@@ -20,8 +20,6 @@ cdef class Link(LanedConn):
     cdef public int pings_out
     cdef public long long pinged_ns     # when the outstanding PING was queued, monotonic ns
     cdef public long long rtt_ns        # of the last PING; 0 before the first
-    cdef public unsigned long long rtt_bytes    # of messages that came and left meanwhile
-    cdef unsigned long long pinged_bytes        # the sum of both when it was queued
     cdef unsigned char letter           # the first one of its message and interest verbs
     cdef readonly bint named            # whether frames name an account before the subject
     cdef bint collected                 # whether the message being routed goes to the peer

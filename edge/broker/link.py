@@ -444,7 +444,6 @@ class Link(LanedConn):
             self.pings_out = 0
             if self.pinged_ns:
                 self.rtt_ns = self.kernel.monotonic_ns() - self.pinged_ns
-                self.rtt_bytes = self.read_bytes + self.out_bytes - self.pinged_bytes
                 self.pinged_ns = 0
             self.session.got_pong(self)
         elif head.startswith(b"INFO "):
@@ -509,7 +508,6 @@ class Link(LanedConn):
         before."""
         self.pings_out += 1
         self.pinged_ns = self.kernel.monotonic_ns()
-        self.pinged_bytes = self.read_bytes + self.out_bytes
         if behind:
             self.queue(b"PING\r\n")
         else:

@@ -45,6 +45,9 @@ FAST_LINE = 12_500_000
 """Bytes a second, 100 Mbit/s: a PING that waits behind so much tells nothing of the distance, and
 compressing would take longer than the line."""
 
+LEAST_RTT_S = 1e-9
+"""A round trip for which `s2_auto` compresses as little as its thresholds let it."""
+
 
 def normal(mode: str) -> str:
     """A mode as it is configured or told, in the one way that it is named here."""
@@ -87,6 +90,8 @@ class S2Filter:
         sent do not belong to the stream."""
         self.trusted = False
         """Whether the peer has logged in."""
+        self.passed = 0
+        """Bytes in both directions, compressed."""
         self._inner = inner
         self._plain = plain
         self._reader = s2.FrameReader()
@@ -106,6 +111,7 @@ class S2Filter:
 
     def receive_inner(self, data: bytes) -> bytes:
         """The same for what the inner filter has given already."""
+        self.passed += len(data)
         if self.trusted:
             self._reader.room = READ_MAX
         try:
@@ -122,6 +128,7 @@ class S2Filter:
             self._begun = True
             data = s2.frames(data, self._encode, lead)
         data = plain + data
+        self.passed += len(data)
         return data if self._inner is None else bytes(self._inner.send(data))
 
     def finish(self, reason: str) -> None:
@@ -183,25 +190,32 @@ def reset(conn: Any, own: CompressionOptions, mode: str) -> str | None:
     return own.mode
 
 
-def doubtful(conn: Any, own: CompressionOptions, mode: str) -> bool:
-    """Whether the last round trip asks for more than `mode`, which a busy machine does as well."""
-    if own.mode != AUTO or mode not in _LEVELS:
-        return False
-    wanted = by_rtt(conn.rtt_ns / 1e9, own.rtt_thresholds)
-    return _LEVELS.index(wanted) > _LEVELS.index(mode)
+def passed(conn: Any) -> int:
+    """Compressed bytes of a link so far, in both directions; 0 without compression."""
+    stream = stream_of(conn)
+    return 0 if stream is None else stream.passed
 
 
-def crowded(conn: Any) -> bool:
-    """Whether the last PING or its answer waited behind bulk on a fast line."""
-    return bool(conn.rtt_bytes * 1e9 > FAST_LINE * conn.rtt_ns)
+def is_more(mode: str, than: str) -> bool:
+    """Whether one of the modes that `s2_auto` stands for compresses more than another."""
+    return mode in _LEVELS and than in _LEVELS and _LEVELS.index(mode) > _LEVELS.index(than)
 
 
-def retuned(conn: Any, own: CompressionOptions, mode: str) -> str:
-    """The mode of a link after a round trip was measured: `s2_auto` goes with it."""
+def asked_by(conn: Any, own: CompressionOptions, meanwhile: int) -> str:
+    """What `s2_auto` means after a round trip, in which so many bytes passed. Behind bulk on a
+    fast line it is the least: its time is no distance, and compressing takes longer than the
+    line."""
+    crowded = meanwhile * 1e9 > FAST_LINE * conn.rtt_ns
+    return by_rtt(LEAST_RTT_S if crowded else conn.rtt_ns / 1e9, own.rtt_thresholds)
+
+
+def retuned(conn: Any, own: CompressionOptions, mode: str, wanted: str = "") -> str:
+    """The mode of a link after a round trip was measured: `s2_auto` goes with it. `wanted` is what
+    it means now, when something else than the round trip decides."""
     stream = stream_of(conn)
     if own.mode != AUTO or mode == OFF or not conn.rtt_ns or stream is None:
         return mode
-    wanted = by_rtt(conn.rtt_ns / 1e9, own.rtt_thresholds)
+    wanted = wanted or by_rtt(conn.rtt_ns / 1e9, own.rtt_thresholds)
     if wanted != mode:
         stream.tune(wanted)
     return wanted

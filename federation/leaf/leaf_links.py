@@ -17,6 +17,7 @@ from headwater.edge.facts.info import info_fields, info_line
 from headwater.edge.facts.peer_address import plain_address
 from headwater.edge.jetstream.stream.advisories import Advisories
 from headwater.federation.leaf.compression import (
+    AUTO,
     OFF,
     agreed,
     deflates,
@@ -40,6 +41,9 @@ PING_INTERVAL_MAX_S = 30.0
 """Links are asked for a sign of life at least this often, whatever clients are asked."""
 
 FIRST_PING_S = 1.0
+LOOK_S = 0.125
+"""When the round trip of a link is measured that compresses by it; then after twice as long each
+time, until that is the interval of all links."""
 SWEEP_S = 0.5
 PATIENCE_NS = 2_000_000_000
 """Time without progress after which producers no longer wait for a slow link."""
@@ -159,7 +163,10 @@ class LeafLinks:
         self._interest[conn.cid] = interest
         interest.begin(bound, [self.loop_subject(account)])
         self._enter(conn, self.detail(conn).get("identity") or Identity(account=account))
-        self._ping_later(conn, FIRST_PING_S)
+        if session.own_compression().mode == AUTO:
+            self.look_again(conn)
+        else:
+            self._ping_later(conn, FIRST_PING_S)
         self.node.loop.call_soon(self._link_up, bound)
         self._announce_link(conn, "up")
         return True
@@ -388,11 +395,19 @@ class LeafLinks:
 
     # --- liveness ----------------------------------------------------
 
-    def _ping_later(self, conn: LeafConn, delay: float) -> None:
-        self._pings[conn.cid] = self.node.loop.call_later(delay, self._ping, conn)
+    def look_again(self, conn: LeafConn) -> None:
+        """As of Links."""
+        timer = self._pings.pop(conn.cid, None)
+        if timer is not None:
+            timer.cancel()
+        self._ping_later(conn, LOOK_S, 2 * LOOK_S)
 
-    def _ping(self, conn: LeafConn) -> None:
-        """Any byte from the peer since the last PING proves that it lives."""
+    def _ping_later(self, conn: LeafConn, delay: float, then: float = PING_INTERVAL_MAX_S) -> None:
+        self._pings[conn.cid] = self.node.loop.call_later(delay, self._ping, conn, then)
+
+    def _ping(self, conn: LeafConn, then: float) -> None:
+        """Ask for a sign of life, and again after `then` seconds at most. Any byte from the peer
+        since the last PING proves that it lives."""
         if conn.closed:
             return
         options = self.node.options
@@ -402,8 +417,9 @@ class LeafLinks:
         elif conn.pings_out >= options.ping_max:
             conn.fail("Stale Connection", "Stale Connection")
             return
-        conn.ping()
-        self._ping_later(conn, interval)
+        if not conn.pinged_ns or then >= interval:
+            conn.session.ping(conn)
+        self._ping_later(conn, min(interval, then), min(interval, 2 * then))
 
     def _sweep(self) -> None:
         """Deal with links that do not take their bytes."""

@@ -18,10 +18,12 @@ from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.facts.version import NATS_LEVEL
 from headwater.edge.wire.json_objects import object_in
 from headwater.federation.leaf.compression import (
+    AUTO,
     OFF,
+    asked_by,
     compress,
-    crowded,
-    doubtful,
+    is_more,
+    passed,
     retuned,
     stream_of,
 )
@@ -90,6 +92,9 @@ class Links(Protocol):
     def hub_info(self, conn: Any, nonce: str, **extra: Any) -> bytes:
         """INFO line of the accepting side."""
 
+    def look_again(self, conn: Any) -> None:
+        """Measure the round trips of a link that was made to compress more, soon and often."""
+
     def agree(self, conn: Any, own: CompressionOptions, peer: str) -> str:
         """The mode of compression of this end. Raises ValueError for a peer's that is unknown."""
 
@@ -108,6 +113,8 @@ class LeafSession:
         self.compression = OFF
         """What this end does to what it sends; OFF without agreement of both."""
         self._measured_again = False
+        self._passed = 0
+        """Bytes on the wire when the last PING was queued."""
         self.retry_delay = 0.0
         """Seconds to wait before the next attempt, when the peer or a loop asks for it."""
         self.last_error = ""
@@ -128,19 +135,26 @@ class LeafSession:
         """How this end is set."""
         return self.links.compression
 
+    def ping(self, conn: Any) -> None:
+        """Measure a round trip, and what passes meanwhile."""
+        self._passed = passed(conn)
+        conn.ping()
+
     def got_pong(self, conn: Any) -> None:
         """A round trip has been measured. One that asks for more compression is measured again
-        first, and does not count when it was bulk that took the time."""
+        first: a busy machine does so as well. Once it is more, it is measured soon again."""
         own = self.own_compression()
-        if doubtful(conn, own, self.compression):
-            if crowded(conn):
-                return
-            self._measured_again = not self._measured_again
-            if self._measured_again:
-                conn.ping()
-                return
-        self._measured_again = False
-        self.compression = retuned(conn, own, self.compression)
+        if own.mode != AUTO or not conn.rtt_ns:
+            return
+        wanted = asked_by(conn, own, passed(conn) - self._passed)
+        more = is_more(wanted, self.compression)
+        self._measured_again = more and not self._measured_again
+        if self._measured_again:
+            self.ping(conn)
+            return
+        self.compression = retuned(conn, own, self.compression, wanted)
+        if more:
+            self.links.look_again(conn)
 
     def got_connect(self, conn: Any, payload: bytes) -> None:
         """CONNECT came: only the accepting side expects it."""

@@ -25,7 +25,10 @@ LIVE_S = 2.0
 """A stream is live when what is still to come takes no longer than this."""
 
 LIVE_MESSAGES = 16
-"""And always with so few."""
+"""And with so few, when they are no more than `LIVE_BYTES` as far as is known."""
+
+LIVE_BYTES = 64 * 1024
+"""Eight seconds of 64 kbit/s."""
 
 SAMPLE_MIN = 10
 """Messages taken from which the size of those to come is estimated; fewer: the origin's."""
@@ -113,7 +116,8 @@ class Health:
         if self._quiet:
             return OFFLINE
         lag = self._lag(self.sink)
-        return CATCHING_UP if lag > max(LIVE_MESSAGES, self.rate * LIVE_S) else LIVE
+        few = lag <= LIVE_MESSAGES and (self.lag_bytes() or 0) <= LIVE_BYTES
+        return LIVE if few or lag <= self.rate * LIVE_S else CATCHING_UP
 
     def _lag(self, sink: "OriginSink") -> int:
         behind, at = self._said

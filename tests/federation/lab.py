@@ -88,6 +88,8 @@ class Wire:
         self.target = target
         self.port = 0
         self.bytes_per_s = 0.0
+        self.delay_s = 0.0
+        """How much later bytes arrive: at most 64 KiB at a time."""
         self.alter: Callable[[bytes], bytes] = bytes
         """What becomes of bytes on their way to the target."""
         self.connections = 0
@@ -129,6 +131,8 @@ class Wire:
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await source.read(4096 if self.bytes_per_s else 1 << 16):
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
                 sink.write(self.alter(data) if sink in self._far else data)
                 self.passed += len(data)
                 await sink.drain()

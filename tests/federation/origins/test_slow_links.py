@@ -105,6 +105,8 @@ async def test_large_messages_pass_one_by_one(lab: Lab, monkeypatch: pytest.Monk
     await made.publish("LARGE", 3, 500_000)
     made.wire.bytes_per_s = RATE
     await made.mirror("LARGE", "LARGE")
+    health = made.follower("LARGE").health
+    await until(lambda: health.state == "catching_up", "few, and much behind")
     await until(lambda: made.store("LARGE").messages == 3, "all are there", 30)
     assert made.follower("LARGE").recreations == 0
     (link,) = leafs(made.edge)
