@@ -127,6 +127,10 @@ class LeafLinks:
         """Address, certificate and start time of a link; empty once it has ended."""
         return self._details.get(conn.cid, {})
 
+    def age_s(self, conn: LeafConn) -> float:
+        """Seconds since a link was opened."""
+        return float(self.node.sessions.now_s() - self.detail(conn).get("start", 0.0))
+
     def when_closed(self, conn: LeafConn, action: Callable[[str], None]) -> None:
         """Call `action(reason)` when a link ends."""
         self._details[conn.cid]["closed"].append(action)
@@ -362,8 +366,7 @@ class LeafLinks:
         """The mode of compression of this end. Raises ValueError for a peer's that is unknown."""
         if own.mode == OFF or not peer or deflates(conn):
             return OFF
-        rtt = self.node.sessions.now_s() - float(self.detail(conn).get("start", 0.0))
-        return agreed(own.mode, normal(peer), rtt, own.rtt_thresholds)
+        return agreed(own.mode, normal(peer), self.age_s(conn), own.rtt_thresholds)
 
     def reload(self) -> None:
         """Other options are in force: those who dialled this node go by its new compression, and

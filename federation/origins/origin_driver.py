@@ -38,6 +38,10 @@ SETUPS_MAX = 32
 STARTED_AT_ONCE = 200
 """Followers of one stream that start in one round of the loop, so that none takes long."""
 
+SETTLED_S = 5.0
+"""Age of a link from which what its peer asks for is all that it asks for: interest follows the
+link, on a slow line by seconds."""
+
 SCAN_MAX = 100_000
 """Messages looked at for a source's cursor when none was kept."""
 
@@ -100,7 +104,8 @@ class OriginDrivers:
         for conn in links:
             if not conn.principal.may_receive(subject.encode()):
                 return f"the rules of the link to {conn.session.peer.name!r} do not let it pass"
-            if domain and conn.session.peer.domain == domain:
+            settled = self.links.age_s(conn) > SETTLED_S
+            if domain and conn.session.peer.domain == domain and settled:
                 return (
                     f"domain {domain!r} is linked, but asks for no such requests: its JetStream "
                     "is off in that account, or rules of the link are in the way"

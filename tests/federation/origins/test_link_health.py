@@ -7,8 +7,8 @@ from nats.js.api import StreamConfig
 
 from headwater.edge.monitor.metrics import metrics
 from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
-from headwater.federation.origins import origin_follower
-from tests.federation.lab import JETSTREAM, Lab, client_port, free_port, leafs
+from headwater.federation.origins import origin_driver, origin_follower
+from tests.federation.lab import JETSTREAM, Lab, client_port, free_port, leaf_service, leafs
 from tests.federation.origins.test_slow_links import Line, line, of
 from tests.waiting import until
 
@@ -130,3 +130,23 @@ async def test_an_api_that_rules_keep_away_is_denied(lab: Lab, rule: str) -> Non
     await until(lambda: health.state == "denied", "the rule is named")
     assert "$JS.hub.API" in health.cause
     assert "rules" in health.cause
+
+
+async def test_a_link_is_given_time_to_say_what_it_asks_for(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A domain that is linked and asks for no requests denies them, unless its link is young."""
+    monkeypatch.setattr(origin_driver, "SETTLED_S", 600.0)
+    made = await line(lab)
+    (conn,) = leaf_service(made.edge).links.of_account("$G")
+    asked = [key[0] for key in conn.subs if key[0].startswith(b"$JS.hub.API.")]
+    assert asked
+    for subject in asked:
+        conn.feed(b"LS- %b\r\n" % subject)
+    await made.mirror("COPY", "BULK")
+    follower = made.follower("COPY")
+    await until(lambda: follower.failures > 1, "it was tried")
+    assert follower.health.state == "offline"
+    monkeypatch.setattr(origin_driver, "SETTLED_S", 0.0)
+    await until(lambda: follower.health.state == "denied", "the rule is named")
+    assert "'hub' is linked, but asks for no such requests" in follower.health.cause
