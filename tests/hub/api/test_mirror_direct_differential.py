@@ -1,15 +1,14 @@
 """Direct gets that mirrors answer in the place of their origins, beside three nats-servers."""
 
+import asyncio
 import json
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import nats
-import pytest
 from nats.aio.client import Client
 
-from headwater.federation.origins import origin_follower
 from tests.hub.api.beside import BOTH, led, ours
 from tests.waiting import connected, until
 
@@ -98,10 +97,14 @@ async def test_a_mirror_answers_in_the_place_of_its_origin(tmp_path: Path) -> No
     assert found[1][3:5] == [["MO", "4", "3"], ["MO", "5", "4"]]
 
 
-async def test_a_mirror_that_is_behind_leaves_gets_to_its_origin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(origin_follower, "NEAR", 0)
+async def held(user: Client, stream: str) -> int:
+    """Messages of a stream."""
+    return int((await ask(user, f"STREAM.INFO.{stream}"))["state"]["messages"])
+
+
+async def test_a_mirror_that_is_behind_leaves_gets_to_its_origin(tmp_path: Path) -> None:
+    """It lacks nearly all, since it lets its origin send one message a second, and has what is
+    asked for."""
     async with (
         ours(tmp_path / "nodes") as port,
         await connected(f"nats://a:a@127.0.0.1:{port}") as user,
@@ -109,10 +112,16 @@ async def test_a_mirror_that_is_behind_leaves_gets_to_its_origin(
         await until(partial(led, user), "a leader")
         config = {"name": "O", "subjects": ["o.>"], "allow_direct": True}
         await ask(user, "STREAM.CREATE.O", config)
-        for number in range(MESSAGES):
-            await user.jetstream().publish(f"o.{number}", b"")
-        await ask(user, "STREAM.CREATE.MO", {"name": "MO", "mirror": {"name": "O"}})
-        await until(partial(caught_up, user, "MO"), "MO")
-        assert {(await get(user, "O.o.3"))[0] for _ in range(20)} == {"O"}
+        bodies = (user.jetstream().publish(f"o.{number}", bytes(1000)) for number in range(500))
+        await asyncio.gather(*bodies)
+        slowly = {"metadata": {"headwater.link_rate": "1000"}}
+        await ask(user, "STREAM.CREATE.MO", {"name": "MO", "mirror": {"name": "O"}, **slowly})
+
+        async def has_some() -> bool:
+            return await held(user, "MO") >= 2
+
+        await until(has_some, "the mirror begins")
+        assert {(await get(user, "O.o.1"))[0] for _ in range(20)} == {"O"}
         await ask(user, "STREAM.DELETE.O")
-        assert await get(user, "O.o.3") == ["NoRespondersError"]
+        assert await get(user, "O.o.1") == ["NoRespondersError"]
+        assert await held(user, "MO") < 400
