@@ -99,9 +99,10 @@ class OriginDrivers:
 
     def barrier(self, account: Account, subject: str, api: str) -> str:
         """Why nobody can be asked on an API subject although there is a link; "" without one."""
-        links = [] if self.links is None else self.links.of_account(account.name)
+        if self.links is None:
+            return ""
         domain = api.split(".")[1] if api.startswith("$JS.") and api.count(".") > 1 else ""
-        for conn in links:
+        for conn in self.links.of_account(account.name):
             if not conn.principal.may_receive(subject.encode()):
                 return f"the rules of the link to {conn.session.peer.name!r} do not let it pass"
             settled = self.links.age_s(conn) > SETTLED_S

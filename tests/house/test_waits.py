@@ -17,7 +17,7 @@ SLEEPS = {
     "tests/edge/broker/logins/test_before_login.py": (1, "measures how long others wait"),
     "tests/differ/player.py": (2, "steps of a history are that time passes: the time is the point"),
     "tests/edge/storage/store_harness.py": (1, "turns a loop while the commit thread works"),
-    "tests/federation/lab.py": (1, "a slow link: " + PACES),
+    "tests/federation/lab.py": (2, "a slow or far link: " + PACES),
     "bench/cluster/faults.py": (10, "how long a fault lasts; " + ANOTHER),
     "bench/cluster/nodes.py": (4, ANOTHER),
     "tests/small_machine.py": (1, ANOTHER),
