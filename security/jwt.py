@@ -87,6 +87,12 @@ def expired(claims: Token, now: float) -> bool:
     return (claims.exp > 0 and claims.exp <= now) or claims.nbf > now
 
 
+def shown(token: str) -> dict[str, Any]:
+    """The claims of a token as they stand in it, for a person; nothing is verified. Raises
+    JWTError."""
+    return _json_object(token.split(".")[1])
+
+
 def token_in(text: str) -> str:
     """The token in a bare text or in a decorated (PEM-like) one. Raises JWTError."""
     for line in text.splitlines():

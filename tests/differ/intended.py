@@ -63,8 +63,10 @@ HISTORIES = {
     "moments": "a schedule whose time is past is carried out at once; nats-server does so within a "
     "second. Such schedules are not generated. A message ends as soon as it is old enough; "
     "nats-server looks each 250 ms or less often, so who asks is asked again (`player.py`)",
-    "last filter": "of a consumer whose last filter an update took away nats-server counts no new "
-    "message, until it is asked for one: it listens for an empty list of subjects",
+    "last filter": "of a consumer whose last filter an update took away nats-server counts and "
+    "delivers no new message, until it is asked for one: it listens for an empty list of subjects",
+    "told before": "what a new message removes may let a consumer go on: the delivery tells that "
+    "the new one waits. nats-server counts it a moment later",
     "given up": "the ack floor passes a message that was delivered as often as it may be. "
     "nats-server says so of its own state, and tells the floor of what it has stored, which "
     "stays",
@@ -94,10 +96,14 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
     done = steps[: number + 1]
     if "counter stream cannot use message TTLs" in "".join(theirs):
         return "counter with markers" if "allow_msg_counter" in "".join(ours) else ""
-    if _last_filter_taken(done) and _without("num_pending", ours) == _without(
-        "num_pending", theirs
-    ):
+    taken = _last_filter_taken(done)
+    if taken and _without("num_pending", ours) == _without("num_pending", theirs):
         return "last filter"
+    marks = [mark for name in taken for mark in (f"$JS.ACK.%.{name}.", f"{name} in order")]
+    if taken and [one for one in ours if not any(mark in one for mark in marks)] == theirs:
+        return "last filter"
+    if steps[number]["do"] == "publish" and _counted_before(ours, theirs):
+        return "told before"
     if _heartbeats(ours) != _heartbeats(theirs):
         return "positions" if _behind(ours, theirs) else ""
     late = [
@@ -199,8 +205,17 @@ def _without(key: str, lines: list[str]) -> list[str]:
     return [re.sub(rf'"{key}": ({value})', "", line) for line in lines]
 
 
-def _last_filter_taken(steps: list[dict[str, Any]]) -> bool:
-    """Whether a consumer that had filters was changed to have none."""
+def _counted_before(ours: list[str], theirs: list[str]) -> bool:
+    """Whether deliveries differ in nothing but that ours count one message more that waits."""
+    last = re.compile(r"(\$JS\.ACK\.\S+\.T\.)(\d+)")
+    counts = [[int(n) for one in lines for _, n in last.findall(one)] for lines in (ours, theirs)]
+    bare = [[last.sub(r"\1", one) for one in lines] for lines in (ours, theirs)]
+    return bare[0] == bare[1] and all(a - b in (0, 1) for a, b in zip(*counts, strict=True))
+
+
+def _last_filter_taken(steps: list[dict[str, Any]]) -> set[str]:
+    """Names of consumers that had filters and were changed to have none."""
+    taken: set[str] = set()
     filtered: set[str] = set()
     for step in steps:
         subject = step.get("subject", "")
@@ -208,5 +223,5 @@ def _last_filter_taken(steps: list[dict[str, Any]]) -> bool:
             if '"filter_subject' in step["body"]:
                 filtered.add(subject)
             elif subject in filtered:
-                return True
-    return False
+                taken.add(subject.rpartition(".")[2])
+    return taken

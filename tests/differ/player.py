@@ -136,6 +136,9 @@ def pruned(value: Any) -> Any:
         return value
     if value.get("err_code") == 10025:
         return {**value, "description": "invalid JSON"}
+    if value.get("err_code") == 10069:
+        # Its map of consumers has no order.
+        return {**value, "description": sorted(re.split("[, ]+", value["description"]))}
     # nats-server counts a message 0 as deleted, in a stream in a file that never had one.
     if value.get("deleted") == [0]:
         value = {key: one for key, one in value.items() if key not in ("deleted", "num_deleted")}

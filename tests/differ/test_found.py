@@ -82,6 +82,7 @@ def begun(policy: str, **more: Any) -> list[Step]:
     return [*STORED, consumer(deliver_policy=policy, **TWO, **more), INFO, pull(5)]
 
 
+AT = [("Nats-Schedule", "@at 2100-01-01T00:00:00Z"), ("Nats-Schedule-Target", "%.t")]
 BAD_TTL = [("Nats-TTL", "x"), ("Nats-Expected-Last-Sequence", "9")]
 
 
@@ -150,6 +151,10 @@ HISTORIES: dict[str, list[Step]] = {
     "a purge of a stream that never had a message": [
         STREAM, api("STREAM.PURGE.%", None), FULL, publish("a"), FULL,
     ],
+    "a purge of what has gone by itself": [
+        STREAM, publish("a"), consumer(), api("STREAM.MSG.DELETE.%", {"seq": 1}), LIST,
+        api("STREAM.PURGE.%", None), LIST, publish("a"), pull(1), LIST,
+    ],
     "a purge of one subject up to any sequence": [
         STREAM, publish("a"), publish("b"),
         api("STREAM.PURGE.%", {"seq": 2**64 - 1, "filter": "%.a"}), FULL, publish("a"), FULL,
@@ -166,6 +171,21 @@ HISTORIES: dict[str, list[Step]] = {
     ],
     "a bad TTL in a fast batch without TTLs": fast((1, 0), (2, 1), (3, 2)),
     "a bad TTL in a fast batch with TTLs": fast((1, 0), (2, 1), (3, 2), allow_msg_ttl=True),
+    "a fast batch of counters without a step": fast(
+        (1, 0), (2, 1), (3, 2), headers=[("Nats-Expected-Last-Sequence", "9")],
+        allow_msg_counter=True),
+    "a fast batch that expects what is not": fast((1, 0), (2, 1), (3, 2), headers=[
+        ("Nats-Expected-Last-Sequence", "9"), ("Nats-Expected-Last-Subject-Sequence", "8")]),
+    "a schedule where all are counters": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "allow_msg_counter": True}),
+        headed("a", "Nats-Schedule", "@every 1h"), headed("a", "Nats-Stream-Source", "x 1"),
+        headed("a", "Nats-Scheduler", "x"), publish("a"),
+    ],
+    "a schedule with a roll-up in capitals": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "allow_msg_schedules": True}),
+        {**publish("a"), "headers": [*AT, ("Nats-Rollup", "SUB")]}, FULL,
+        {**publish("a"), "headers": [*AT, ("Nats-Rollup", "ALL")]}, FULL,
+    ],
     "a fast batch that begins with a ping": fast((1, 4), (1, 0), (2, 2)),
     "a fast batch that goes back": fast((1, 0), (1, 0), (2, 2), gap="fail", headers=[]),
     "a fast batch that requires too much": fast((1, 0), (2, 1), (3, 2), headers=TOO_HIGH),

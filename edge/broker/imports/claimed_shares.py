@@ -25,7 +25,7 @@ _NANOSECONDS = 1e9
 def offers_of(account: AccountClaims) -> AccountShares:
     """Exports and mappings of a token; what cannot be is told and left out."""
     return AccountShares(
-        exports=[_export(export) for export in account.nats.exports],
+        exports=[export_of(export) for export in account.nats.exports],
         mappings=[
             MappingOptions(
                 source=source,
@@ -58,7 +58,8 @@ def _fits(account: AccountClaims, source: str, destinations: list[str]) -> bool:
     return True
 
 
-def _export(export: Export) -> ExportOptions:
+def export_of(export: Export) -> ExportOptions:
+    """An export of a token."""
     return ExportOptions(
         kind=export.type,
         subject=export.subject,

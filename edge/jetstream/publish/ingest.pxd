@@ -22,6 +22,8 @@ cdef class IngestSink(Sink):
     cdef int finish(self, Msg* m, PublishHeaders* h, bytes msg_id, bytes extra) except -1
     cdef bint refused_rights(self, Msg* m, PublishHeaders* h) except -1
     cdef bint refused_expectations(self, Msg* m, PublishHeaders* h) except -1
+    cdef bint refused_subject_last(self, Msg* m, PublishHeaders* h) except -1
+    cdef bint refused_last(self, Msg* m, PublishHeaders* h) except -1
     cdef bint refused_limits(self, Msg* m) except -1
     cdef bint refused_discard(self, Msg* m, long long size) except -1
     cdef int refuse(self, Msg* m, object kind) except -1

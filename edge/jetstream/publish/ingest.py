@@ -257,10 +257,11 @@ class IngestSink(Sink):
                 return 0
             special.check_increment(self.stream, payload, found)
             scan_publish(m.body, m.header_len, cython.address(h))
-            if h.any and (
-                self.refused_rights(m, cython.address(h))
-                or self.refused_expectations(m, cython.address(h))
-            ):
+            if h.any and self.refused_rights(m, cython.address(h)):
+                return 0
+            if self.quiet:
+                special.check_counted(self.stream, found)
+            if h.any and self.refused_expectations(m, cython.address(h)):
                 return 0
             prepared = special.prepare(self.stream, subject, block, payload, found)
         except errors.JetStreamError as error:
@@ -392,7 +393,17 @@ class IngestSink(Sink):
     def refused_expectations(
         self, m: cython.pointer(Msg), h: cython.pointer(PublishHeaders)
     ) -> cython.bint:
-        """Whether an expected sequence refuses the message."""
+        """Whether an expected sequence refuses the message: in a batch the stream's comes first."""
+        if self.quiet:
+            return self.refused_last(m, h) or self.refused_subject_last(m, h)
+        return self.refused_subject_last(m, h) or self.refused_last(m, h)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def refused_subject_last(
+        self, m: cython.pointer(Msg), h: cython.pointer(PublishHeaders)
+    ) -> cython.bint:
+        """Whether another last sequence of a subject was expected."""
         last: cython.ulonglong
         if h.expected_subject_last.n > 0:
             last = self.last_of(m, h.expected_subject)
@@ -402,6 +413,15 @@ class IngestSink(Sink):
         elif h.expected_subject.n > 0:
             self.refuse(m, errors.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID)
             return True
+        return False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def refused_last(
+        self, m: cython.pointer(Msg), h: cython.pointer(PublishHeaders)
+    ) -> cython.bint:
+        """Whether another last sequence of the stream was expected."""
+        last: cython.ulonglong
         if h.expected_last.n > 0:
             last = self.stream.newest()
             if last != number_of(h.expected_last):

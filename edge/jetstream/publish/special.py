@@ -50,11 +50,10 @@ def prepare(
 
     Raises JetStreamError.
     """
-    block = without_request(block, found)
+    block = scheduled(stream, subject, without_request(block, found), found)
+    check_source(found)
     if stream.config.allow_msg_counter:
         return count(stream, subject, block, found)
-    block = scheduled(stream, subject, block, found)
-    check_source(found)
     return block, payload, None
 
 
@@ -84,6 +83,13 @@ def check_increment(stream: Any, payload: bytes, found: dict[bytes, bytes]) -> N
         raise errors.MESSAGE_INCR_PAYLOAD.error()
     if any(found.get(key) for key in _AGAINST_COUNTERS):
         raise errors.MESSAGE_INCR_INVALID.error()
+
+
+def check_counted(stream: Any, found: dict[bytes, bytes]) -> None:
+    """Refuse a message without a step, where all are counters. Raises JetStreamError."""
+    check_source(found)
+    if stream.config.allow_msg_counter and not found.get(b"Nats-Incr"):
+        raise errors.MESSAGE_INCR_MISSING.error()
 
 
 def count(

@@ -81,7 +81,7 @@ def check_schedule(stream: Any, subject: bytes, block: bytes, found: dict[bytes,
         or not listens_on(stream, source)
     ):
         raise errors.MESSAGE_SCHEDULES_SOURCE_INVALID.error()
-    rollup = found.get(b"Nats-Rollup", b"")
+    rollup = found.get(b"Nats-Rollup", b"").lower()
     if not rollup:
         return bytes(headers.add(block, b"Nats-Rollup", b"sub"))
     if rollup != b"sub":

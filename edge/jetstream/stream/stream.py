@@ -535,9 +535,8 @@ class Stream(Task):
         """`purge`, once it was decided on."""
         gone: int = self.store.purge(subject or b">", sequence, keep)
         self.emptied = self.emptied or not (sequence or keep or subject.strip(b">"))
-        # A sequence beyond the end moves where the stream begins, whatever was there.
-        if gone or sequence:
-            self.purge_done(subject)
+        # Also when nothing was left: who delivered nothing then goes on behind the last message.
+        self.purge_done(subject)
         return gone
 
     def purge_some(self, plan: PurgePlan, limit: int) -> int:

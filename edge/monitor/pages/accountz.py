@@ -5,19 +5,21 @@ from typing import Any
 
 import msgspec
 
+from headwater.edge.broker.imports.claimed_shares import import_of, offers_of
 from headwater.edge.conf.options import (
     AccountOptions,
     ExportOptions,
     ImportOptions,
     MappingDestination,
 )
-from headwater.edge.facts.moments import rfc3339
+from headwater.edge.facts.moments import SECOND_NS, rfc3339
 from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.pages.links import links
 from headwater.edge.monitor.pages.subsz import interest_stats
 from headwater.edge.monitor.query import Query
 from headwater.edge.view.node_view import NodeView
 from headwater.security import jwt
+from headwater.security.claims import AccountClaims
 
 SERVICE = "service"
 JS_API = "$JS.API.>"
@@ -90,12 +92,35 @@ def account_info(node: NodeView, name: str) -> dict[str, Any]:
         offers = SYSTEM_EXPORTS[0 if node.jetstream is not None else 1 :]
         info["exports"] = [*info.get("exports", ()), *map(_export, offers)]
     claims = node.authenticator.resolver.claims(name)
-    if claims is not None:
-        info["issuer_key"] = claims.iss
+    token = node.authenticator.resolver.token(name)
+    if claims is not None and token is not None:
+        info.update(_claimed(claims, token))
         info["expired"] = jwt.expired(claims, node.kernel.wall_ns() / 1e9)
-        info["jwt"] = node.authenticator.resolver.token(name)
-        info["name_tag"] = claims.name or name
+        info["imports"] = [*map(_import, map(import_of, claims.nats.imports)), *info["imports"]]
     return info
+
+
+def _claimed(claims: AccountClaims, token: str) -> dict[str, Any]:
+    """What an account has by its token, imports apart."""
+    fields: dict[str, Any] = {
+        "issuer_key": claims.iss,
+        "jwt": token,
+        "decoded_jwt": jwt.shown(token),
+        "name_tag": claims.name or claims.sub,
+    }
+    offers = offers_of(claims)
+    fields |= _shares(
+        AccountOptions(name=claims.sub, mappings=offers.mappings, exports=offers.exports)
+    )
+    for shown, export in zip(fields.get("exports", ()), claims.nats.exports, strict=True):
+        shown |= {"token_req": True} if export.token_req else {}
+    if claims.nats.tags:
+        fields["tags"] = claims.nats.tags
+    if claims.nats.revocations:
+        fields["revoked_user"] = {
+            user: rfc3339(second * SECOND_NS) for user, second in claims.nats.revocations.items()
+        }
+    return fields
 
 
 def _system_imports(node: NodeView, name: str) -> Iterator[ImportOptions]:
