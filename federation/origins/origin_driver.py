@@ -113,6 +113,16 @@ class OriginDrivers:
                 )
         return ""
 
+    def kept_out(self, account: Account, via: Any, subject: str) -> str:
+        """Why deliveries on a subject, or below one that ends with a dot, would not come in by the
+        connection by which the origin answers; "" when they would."""
+        links = [] if self.links is None else self.links.of_account(account.name)
+        sample = f"{subject}x" if subject.endswith(".") else subject
+        for conn in links:
+            if conn is via and not conn.principal.may_publish(sample.encode()):
+                return f"the rules of the link to {conn.session.peer.name!r} do not let them pass"
+        return ""
+
     def stop(self) -> None:
         """End all drivers."""
         for driver in list(self.drivers):

@@ -46,5 +46,11 @@ class Barred(Nobody):
     state = DENIED
 
 
+class KeptOut(OriginError):
+    """A rule of a link keeps out what the origin would deliver."""
+
+    state = DENIED
+
+
 class LinkChanged(OriginError):
     """A link came up while an answer was awaited: the request may have gone down with the old."""

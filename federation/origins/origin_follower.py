@@ -32,6 +32,7 @@ from headwater.federation.origins.health import (
 from headwater.federation.origins.origin_cursor import Cursor
 from headwater.federation.origins.origin_errors import (
     Barred,
+    KeptOut,
     LinkChanged,
     Nobody,
     OriginError,
@@ -351,12 +352,19 @@ class OriginFollower:
         await self._identify(request)
         request.identity = self.identity
         request.start = self._start()
+        self._see_that_it_may_deliver(request.deliveries())
         answer = await self._create(request)
         last = keeps_last(self.stream.config.metadata) and not request.start.time
         if last and answer.pending > LIVE_MESSAGES:
             request.only_last = True
             answer = await self._create(request)
         self._listen(request, answer)
+
+    def _see_that_it_may_deliver(self, subject: str) -> None:
+        """Whoever answered may be kept from delivering, which no answer tells. Raises KeptOut."""
+        barrier = self.driver.manager.kept_out(self.stream.account, self.questions.via, subject)
+        if barrier:
+            raise KeptOut(f"deliveries on {subject!r} do not come in: {barrier}")
 
     async def _identify(self, request: OriginRequest) -> None:
         """Find out whether the origin is still the stream it was; skipped when it does not say."""

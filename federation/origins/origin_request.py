@@ -252,11 +252,17 @@ class OriginRequest:
             identity=_identity(headers),
         )
 
-    def _deliver_subject(self) -> str:
+    def deliveries(self) -> str:
+        """Where the origin is to deliver: a subject, or its beginning with one token missing."""
+        if self.source.consumer is not None:
+            return self.source.consumer.deliver_subject
         letter = "M" if self.mirror else "S"
         external = self.source.external
         prefix = external.deliver if external is not None and external.deliver else "$JS"
-        return f"{prefix}.{letter}.{draw_text(self._chance, TOKEN_LENGTH)}".replace("..", ".")
+        return f"{prefix}.{letter}.".replace("..", ".")
+
+    def _deliver_subject(self) -> str:
+        return self.deliveries() + draw_text(self._chance, TOKEN_LENGTH)
 
     def _start_fields(self) -> dict[str, Any]:
         if self.only_last:

@@ -105,18 +105,23 @@ async def test_a_stream_that_is_not_there_is_said(lab: Lab) -> None:
     await until(lambda: health.state == "live", "it is there", 20)
 
 
+@pytest.mark.parametrize("subject", ["$JS.hub.API.>", "$JS.M.>"])
 @pytest.mark.parametrize("rule", ["edge", "hub"])
-async def test_an_api_that_rules_keep_away_is_denied(lab: Lab, rule: str) -> None:
+async def test_what_rules_keep_away_is_denied(lab: Lab, rule: str, subject: str) -> None:
+    """Requests to the origin, and its deliveries."""
     port = free_port()
     user = "{ user: leaf, password: pass"
+    requests = subject == "$JS.hub.API.>"
     if rule == "hub":
-        user += ', permissions { publish { deny: "$JS.hub.API.>" } }'
+        way = "publish" if requests else "subscribe"
+        user += f', permissions {{ {way} {{ deny: "{subject}" }} }}'
     await lab.node(
         JETSTREAM.format(store=lab.directory / "hub", domain="hub")
         + f"leafnodes {{ listen: 127.0.0.1:{port} }}\n"
         f"authorization {{ users: [ {user} }} ] }}"
     )
-    denied = 'deny_exports: ["$JS.hub.API.>"]' if rule == "edge" else ""
+    way = "deny_exports" if requests else "deny_imports"
+    denied = f'{way}: ["{subject}"]' if rule == "edge" else ""
     edge = await lab.node(
         JETSTREAM.format(store=lab.directory / "edge", domain="edge")
         + 'leafnodes { reconnect: "50ms", remotes [ '
@@ -128,8 +133,8 @@ async def test_an_api_that_rules_keep_away_is_denied(lab: Lab, rule: str) -> Non
     driver: Any = edge.jetstream.accounts["$G"].streams["COPY"].origin_driver
     health = driver.followers[0].health
     await until(lambda: health.state == "denied", "the rule is named")
-    assert "$JS.hub.API" in health.cause
-    assert "rules" in health.cause
+    assert subject.rstrip(".>") in health.cause
+    assert "rules of the link to 'hub'" in health.cause
 
 
 async def test_a_link_is_given_time_to_say_what_it_asks_for(
