@@ -116,6 +116,7 @@ COMPILED = (
     "federation/leaf/interest.py",
     "federation/origins/origin_sink.py",
     "hub/routes/route_conn.py",
+    "hub/routes/holding_sink.py",
     "hub/routes/route_interest.py",
 )
 

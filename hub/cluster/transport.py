@@ -13,7 +13,7 @@ import asyncio
 import inspect
 import logging
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from headwater.hub.cluster.peers import number_of_name
@@ -53,6 +53,12 @@ class Peers(Protocol):
         """Return when a node has heard all that was said to it on any route, and all that it had
         said before is here."""
 
+    def beside(self, server_id: str, account: str) -> RouteConn | None:
+        """The route on which a node is told of an account's interest and gets its messages."""
+
+    def all_routes(self) -> Iterable[RouteConn]:
+        """Every route that is up."""
+
 
 class Transport:
     """Sends frames to nodes by number, and hands on what arrives."""
@@ -73,6 +79,8 @@ class Transport:
         self._calls: dict[int, tuple[int, asyncio.Future[bytes]]] = {}
         self._last_call = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self.arriving: RouteConn | None = None
+        """The route on which the frame came that is being handled."""
         self.closed = False
 
     def attach(self, routes: Peers) -> None:
@@ -121,11 +129,27 @@ class Transport:
         it."""
         conn = self.conns.get(number)
         size = HEAD.size + sum(map(len, body))
-        if conn is None or conn.closed or conn.pending + size > PENDING_BYTES_MAX:
+        return conn is not None and self._put(conn, kind, size, body)
+
+    def send_beside(self, number: int, account: str, kind: bytes, body: bytes) -> bool:
+        """`send`, on the route that the account has to the node: what was said of its interest
+        before, or was published in it, arrives before."""
+        known = self.conns.get(number)
+        if known is None or self._routes is None:
+            return False
+        conn = self._routes.beside(known.session.peer.server_id, account)
+        return conn is not None and self._put(conn, kind, HEAD.size + len(body), (body,))
+
+    def _put(self, conn: RouteConn, kind: bytes, size: int, body: tuple[bytes, ...]) -> bool:
+        if conn.closed or conn.pending + size > PENDING_BYTES_MAX:
             return False
         head = b"RMSG %b %b %d\r\n" % (NODE_ACCOUNT, kind, size)
         conn.queue_pieces([head, HEAD.pack(self.identity), *body, b"\r\n"])
         return True
+
+    def all_routes(self) -> Iterable[RouteConn]:
+        """Every route to another node."""
+        return self._routes.all_routes() if self._routes is not None else ()
 
     def receive(self, conn: RouteConn, kind: bytes, frame: bytes) -> None:
         """A peer sent a frame. One that makes no sense ends its route."""
@@ -143,6 +167,7 @@ class Transport:
             (identity,) = HEAD.unpack_from(frame)
             if kind in OF_GROUPS and not self._is_ours(number, identity):
                 return
+            self.arriving = conn
             handler(number, memoryview(frame)[HEAD.size :])
         except ValueError as error:
             log.error(
@@ -151,6 +176,8 @@ class Transport:
                 error,
             )
             conn.fail("Unknown Protocol Operation", "Parse Error")
+        finally:
+            self.arriving = None
 
     def _is_ours(self, number: int, identity: int) -> bool:
         if identity == self.identity and identity:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,6 +36,7 @@ from headwater.hub.raft.raft import Raft
 from headwater.hub.routes.service import RouteService
 from headwater.hub.stored.group_store import GroupStore, Naming
 from headwater.hub.stored.replica import Machine
+from headwater.hub.streams.absences import Absences
 from headwater.hub.streams.stream_groups import StreamGroups
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class ClusterService:
         self.healing: Healing | None = None
         self.elections: ElectionAdvisories | None = None
         self.usage_watch: UsageWatch | None = None
+        self.absences: Absences | None = None
         self.leaving = False
         """Nothing is placed here, and what is led here is handed over."""
         self._ends = False
@@ -133,6 +135,11 @@ class ClusterService:
         groups.barrier = self._when_arrived
         self._routes = ClusterRoutes(self.cluster)
         groups.on_deposed = self._routes.relay.deposed
+        self.absences = absences = Absences(
+            jetstream, self._transport, self._known, self._all_known, self.cluster.leader_of
+        )
+        groups.on_leaving = absences.leaving
+        groups.on_publishes = absences.leads
         self.spreading = Spreading(self.cluster)
         self.completing = Completing(self.cluster, self._routes.streams)
         self.healing = healing = Healing(groups, self._transport, elections.remade)
@@ -149,6 +156,13 @@ class ClusterService:
         applier.emptied = not group.resume()
         applier.on_joined = founding.say
         return [each for each in found if not stream_lifecycle.group_of(each.meta)]
+
+    def _known(self, account: str, name: str) -> Assignment | None:
+        known = self._state.stream(account, name)
+        return known.assignment if known is not None else None
+
+    def _all_known(self) -> Iterator[Assignment]:
+        return (known.assignment for known in self._state.streams.values())
 
     def _led_here(self, assignment: Any) -> None:
         """A replicated stream is led here from now on: tell who listens."""
@@ -391,6 +405,8 @@ class ClusterService:
             task.cancel()
         if self.healing is not None:
             self.healing.stop()
+        if self.absences is not None:
+            self.absences.stop()
         if self._groups is not None:
             self._groups.stop()
         if self.driver is not None:

@@ -96,6 +96,11 @@ class RouteConn(Link):
         global routed_message
         outer: cython.pointer(Msg) = routed_message
         if self.own is not None:
+            if m.subject_len == NODE_LEN and memcmp(m.subject, NODE_NAME, NODE_LEN) == 0:
+                # Such lines name no account, so what nodes say has its kind where replies are.
+                m.subject, m.subject_len = m.reply, m.reply_len
+                self.node_frame(m)
+                return 0
             name = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(self.own))
             n = PyBytes_GET_SIZE(self.own)
         elif n == NODE_LEN and memcmp(name, NODE_NAME, n) == 0:

@@ -13,9 +13,10 @@ from cython.cimports.headwater.hub.routes.route_conn import RouteConn
 from headwater.edge.broker.imports.latency_watch import AnswerWatch, RequestWatch
 from headwater.edge.broker.imports.service_import import ServiceImport
 from headwater.edge.jetstream.publish.ingest import LastIngest
+from headwater.hub.routes.holding_sink import HoldingSink
 
 # What other nodes have themselves, or do not serve.
-UNTOLD = (ServiceImport, LastIngest, AnswerWatch, RequestWatch)
+UNTOLD = (ServiceImport, LastIngest, HoldingSink, AnswerWatch, RequestWatch)
 
 # Services that answer for the node a client is connected to, and for no other.
 LOCAL_SERVICES = frozenset((b"$SYS.REQ.USER.INFO",))

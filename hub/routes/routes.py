@@ -548,6 +548,17 @@ class Routes:
         peer = self.peers.get(server_id)
         await self.fences.wait(peer.all() if peer is not None else ())
 
+    def beside(self, server_id: str, account: str) -> RouteConn | None:
+        """The route on which a node is told of an account's interest and gets its messages."""
+        peer, interest = self.peers.get(server_id), self._interest.get(account)
+        if peer is None or interest is None:
+            return None
+        return peer.carrier(account, interest.pool_index, self.pinned)
+
+    def all_routes(self) -> list[RouteConn]:
+        """Every route that is up."""
+        return list(self._live)
+
     # --- what clients are told ---
 
     def _tell_clients(self) -> None:

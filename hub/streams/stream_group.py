@@ -109,7 +109,8 @@ class StreamGroup:
         """This node is to lead first, and nobody has ever led: it need not wait for silence."""
         self._stood = -1
         self._refuses_since = 0
-        self._led_in = -1
+        self.led_in = -1
+        """The last term in which the stream lived here; -1 for none."""
         self._fitting: tuple[Config | None, Any] = (None, None)
         """Members that are those of what is wanted: nothing is to be changed."""
         self.farewell: Farewell | None = None
@@ -117,10 +118,15 @@ class StreamGroup:
         """Calls back when what other nodes sent here before has arrived."""
         self.on_leader: Callable[[Stream], None] = lambda stream: None
         """The stream has begun to live here."""
+        self.on_publishes: Callable[[Stream], None] = lambda stream: None
+        """The stream takes publishes, as its other nodes have been told."""
         self.on_quorum_lost: Callable[[], None] = lambda: None
         """This node led it, and hears too few replicas to go on."""
         self.on_change_done: Callable[[], None] = lambda: None
         """The members are those that the cluster wants, and it does not know yet."""
+        self.on_leaving: Callable[[int, bool], set[Any]] = lambda term, whole: set()
+        """This node, which leads in a term, is about to take its interest in publishes back, or
+        with True all of its interest. Returns the routes on which publishes may be on their way."""
         self.on_deposed: Callable[[], None] = lambda: None
         """This node led the group, and does no more."""
         self._leads = False
@@ -160,8 +166,9 @@ class StreamGroup:
         self._look_who_leads(raft.is_leader)
         if not raft.is_leader and self.machine.lives:
             log.info("stream '%s': this node leads no more", self.wanted.name)
+            self.on_leaving(self.led_in, True)
             self.machine.quiet()
-            if raft.term == self._led_in and not raft.leader:
+            if raft.term == self.led_in and not raft.leader:
                 # Nobody else stood for election: the leader itself gave up.
                 self.on_quorum_lost()
 
@@ -265,13 +272,14 @@ class StreamGroup:
             or replica.doubtful
         ):
             return
-        self._led_in = raft.term
+        self.led_in = raft.term
         stream = self.machine.live(replica.store, self.proposals, self.propose)
         log.info("stream '%s': this node leads in term %d", stream.name, raft.term)
         stream.replicator.use_confirm(self._confirm)
         # Replicas that were made before a change and after it have begun with another one each.
         self._configure(stream, again=self.wanted.version > 0)
         self.on_leader(stream)
+        self.on_publishes(stream)
 
     def _confirm(self) -> None:
         """Consumers have something to hand out, and another node may lead by now."""
@@ -386,7 +394,8 @@ class StreamGroup:
             self.touch(raft)
         elif self.farewell is None:
             farewell = self.farewell = Farewell(to, -1)
-            stream_lifecycle.accept_in_flight(self._account(), stream)
+            senders = self.on_leaving(self.led_in, False)
+            stream_lifecycle.accept_in_flight(self._account(), stream, senders)
             self.barrier(lambda: self._refuse_publishes(raft, farewell))
 
     def _account(self) -> Any:
@@ -421,6 +430,7 @@ class StreamGroup:
         if farewell.begun and raft.is_leader and not raft.transfer.target:
             self.farewell = None
             stream_lifecycle.accept_publishes(self._account(), stream)
+            self.on_publishes(stream)
 
     # -- what may be asked ----------------------------------------------------
 
@@ -465,6 +475,7 @@ class StreamGroup:
     def end(self) -> None:
         """Nothing of the stream lives here any more; what is stored stays."""
         if self.machine.lives:
+            self.on_leaving(self.led_in, True)
             self.machine.quiet()
         self._look_who_leads(False)
         self.machine.forget()

@@ -248,10 +248,12 @@ def serve_reads(js: StreamOwner, stream: Stream) -> None:
     stream.listen(read_sinks(js, stream))
 
 
-def accept_in_flight(js: StreamOwner, stream: Stream) -> None:
-    """Have other nodes send no more publishes here; what is on its way is still taken."""
+def accept_in_flight(js: StreamOwner, stream: Stream, senders: set[Any]) -> None:
+    """Have other nodes send no more publishes here; what is on its way from `senders` (routes) is
+    still taken."""
     others = [sink for sink in sinks(js, stream) if not isinstance(sink, IngestSink)]
-    stream.listen(others + [LastIngest(stream, each.encode()) for each in stream.config.subjects])
+    last = [LastIngest(stream, each.encode(), senders) for each in stream.config.subjects]
+    stream.listen(others + last)
 
 
 def refuse_publishes(js: StreamOwner, stream: Stream) -> None:

@@ -6,6 +6,7 @@ from headwater.edge.jetstream.stream.stream cimport Stream
 
 cdef class IngestSink(Sink):
     cdef public Stream stream
+    cdef public object shut             # a set of Endpoints whose messages come twice; None: none
     cdef long long now_ns
     cdef bint quiet                     # keep a refusal in `refusal` instead of answering
     cdef object refusal
@@ -34,3 +35,6 @@ cdef class IngestSink(Sink):
     cdef bint refuse_full(self, Msg* m, str text) except -1
     cdef bint refused_roll_up(self, Msg* m, PublishHeaders* h) except -1
     cdef int remember_id(self, bytes msg_id, unsigned long long sequence) except -1
+
+cdef class LastIngest(IngestSink):
+    cdef public set senders             # Endpoints whose messages are still taken

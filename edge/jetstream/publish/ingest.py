@@ -89,7 +89,7 @@ class IngestSink(Sink):
         """Ingest a published message; it is counted as delivered even when it is refused."""
         copy: Msg
         subject: bytes
-        if self.closed:
+        if self.closed or (self.shut is not None and sender in self.shut):
             return 0
         self.delivered += 1
         if self.stream.transform is None:
@@ -564,6 +564,17 @@ class IngestSink(Sink):
         return 0
 
 
+@cython.cclass
 class LastIngest(IngestSink):
-    """Takes what is on its way already, while another node is about to lead: routes do not tell
-    other nodes of it."""
+    """Takes what is on its way already from `senders`, while another node is about to lead: routes
+    do not tell other nodes of it."""
+
+    def __init__(self, stream: Stream, subject: bytes, senders: set):
+        IngestSink.__init__(self, stream, subject)
+        self.senders = senders
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
+        """Ingest a message of a sender that has not heard yet that it is to keep it."""
+        return IngestSink.deliver(self, m, sender) if sender in self.senders else 0

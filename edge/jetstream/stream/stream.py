@@ -565,14 +565,16 @@ class Stream(Task):
         """Replace the stream's sinks in its account; what stays the same is not touched."""
         wanted: dict = {(type(sink), sink.subject): sink for sink in sinks}
         kept: list = []
+        gone: list = []
         for sink in self.sinks:
-            if wanted.pop((type(sink), sink.subject), None) is None:
-                self.account.remove(sink)
-            else:
-                kept.append(sink)
+            there = wanted.pop((type(sink), sink.subject), None) is not None
+            (kept if there else gone).append(sink)
+        # The new ones first: a subject that stays is never without interest.
         for sink in wanted.values():
             self.account.insert(sink)
             kept.append(sink)
+        for sink in gone:
+            self.account.remove(sink)
         self.sinks = kept
 
     def stop(self, deleted: bool) -> None:

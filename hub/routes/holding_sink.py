@@ -1,0 +1,68 @@
+"""Sinks that take messages for a stream which nobody leads at the moment, and how such a message is
+given to the sinks of the node that leads it next."""
+
+import cython
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cython.cimports.headwater.edge.kernel.kernel import FROM_PEER, Endpoint, Msg, Sink
+from cython.cimports.headwater.hub.routes.route_conn import RouteConn
+
+
+@cython.cclass
+class HoldingSink(Sink):
+    """Gives what arrives on a subject to `take(subject, reply, headers, payload)`, which says
+    whether it took it.
+
+    What comes by a route is for the node that sent it: it holds that itself. Only routes in
+    `senders` do not, as far as is known. Other nodes are not told of the sink.
+    """
+
+    take: object
+    senders = cython.declare(set, visibility="public")
+
+    def __init__(self, subject: bytes, take: object, senders: set):
+        Sink.__init__(self, subject, None)
+        self.take = take
+        self.senders = senders
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
+        """Take a message; 0 when it is not taken, so that its sender hears that nobody does."""
+        if self.closed or (isinstance(sender, RouteConn) and sender not in self.senders):
+            return 0
+        body: cython.p_char = cython.cast(cython.p_char, m.body)
+        taken: bool = self.take(
+            PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
+            PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
+            if m.reply_len
+            else b"",
+            PyBytes_FromStringAndSize(body, m.header_len) if m.header_len else b"",
+            PyBytes_FromStringAndSize(body + m.header_len, m.size - m.header_len),
+        )
+        self.delivered += taken
+        return 1 if taken else 0
+
+
+@cython.ccall
+def hand_to(
+    sink: Sink, subject: bytes, reply: bytes, headers: bytes, payload: bytes
+) -> cython.bint:
+    """Deliver a message to one sink of this node, as if it had just come by a route; whether the
+    sink took it. `headers` is a whole block or empty."""
+    m: Msg
+    m.via = FROM_PEER
+    body: bytes = headers + payload if headers else payload
+    m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
+    m.subject_len = PyBytes_GET_SIZE(subject)
+    m.reply = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(reply))
+    m.reply_len = PyBytes_GET_SIZE(reply)
+    m.shown = m.subject
+    m.shown_len = 0
+    m.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
+    m.header_len = PyBytes_GET_SIZE(headers)
+    m.size = PyBytes_GET_SIZE(body)
+    return sink.deliver(cython.address(m), None) > 0

@@ -1,0 +1,376 @@
+"""Streams that nobody leads at the moment: what is published on them waits for the next leader.
+
+The node that a client is connected to holds what the client says to such a stream: publishes, pull
+requests and acks. It begins when the leader says that it leaves, on the route on which it takes its
+interest back, or when the leader's node is gone. It ends when the next leader says that it leads,
+behind its interest: what was held goes to it on the same route, ahead of all that follows. So a
+client notices nothing but a pause, and what it publishes stays in order.
+
+A message is taken once. A node says to all others that it holds, and that it has given away what it
+held. A leader that leaves takes no more from a node that holds; one that begins does not take from
+it yet. Who listens to the same subjects on a leader's node gets messages the usual way, and the
+leader would take them a second time.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from headwater.edge.jetstream.node.node import NodeJetStream
+from headwater.edge.jetstream.publish.ingest import IngestSink, LastIngest
+from headwater.edge.jetstream.stream.stream import Stream
+from headwater.hub.cluster.transport import Transport
+from headwater.hub.routes.holding_sink import HoldingSink, hand_to
+from headwater.hub.routes.route_conn import RouteConn
+
+HOLD_SECONDS = 2.5
+"""That messages wait for a leader; then whoever waits for an answer hears that nobody listens."""
+LOOK_SECONDS = 0.25
+"""Between looks at who leads."""
+QUIET_SECONDS = 1.0
+"""After which a leader of whom others have told is believed, though it said nothing itself."""
+HELD_MAX = 20_000
+"""Messages that one node holds."""
+HELD_BYTES_MAX = 16 << 20
+"""And their bytes."""
+OVERHEAD = 200
+"""Bytes that a held message takes besides its text."""
+MESSAGE_BYTES_MAX = 4 << 20
+"""A larger message is not held."""
+SHUT_SECONDS = 5.0
+"""After which a node that said it holds messages is thought to hold none."""
+
+log = logging.getLogger("headwater.streams")
+
+
+class Notice(msgspec.Struct, array_like=True, frozen=True):
+    """What one node says to another of a stream's leadership."""
+
+    account: str
+    stream: str
+    group: int
+    term: int
+    whole: bool = True
+    """Everything that is said to the stream is concerned; else publishes alone."""
+
+
+class Held(msgspec.Struct, array_like=True, frozen=True):
+    """A message for the leader of a stream; `headers` is a whole block or empty."""
+
+    account: str
+    stream: str
+    group: int
+    subject: bytes
+    reply: bytes
+    headers: bytes
+    payload: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, about."""
+        texts = (self.subject, self.reply, self.headers, self.payload)
+        return OVERHEAD + sum(map(len, texts))
+
+
+class Absence:
+    """One stream that nobody leads, on one node."""
+
+    def __init__(self, notice: Notice, since: float) -> None:
+        self.notice = notice
+        self.since = since
+        """Seconds of the loop's clock."""
+        self.whole = False
+        """Pull requests and acks are held, too."""
+        self.sinks: list[HoldingSink] = []
+        self.held: deque[Held] = deque()
+        self.timer: Any = None
+
+
+class Absences:
+    """Of one node. `known(account, name)` is what the cluster says of a stream, an assignment or
+    None; `leader_of(assignment)` the number of its leader as far as is known here, 0 for none."""
+
+    def __init__(
+        self,
+        jetstream: NodeJetStream,
+        transport: Transport,
+        known: Callable[[str, str], Any],
+        all_known: Callable[[], Iterator[Any]],
+        leader_of: Callable[[Any], int],
+    ) -> None:
+        self.jetstream = jetstream
+        self.transport = transport
+        self.known = known
+        self.all_known = all_known
+        self.leader_of = leader_of
+        self.absent: dict[int, Absence] = {}
+        """By number of the group."""
+        self.bytes = 0
+        self.count = 0
+        self._led: dict[int, tuple[int, int]] = {}
+        """By group: in which term a node said that it leads, and its number."""
+        self._holders: dict[int, set[Any]] = {}
+        """By group: routes of nodes that hold messages for its leader. A leader shares the set
+        with its sinks."""
+        self._stopped = False
+        transport.watchers.append(self._peer_changed)
+        handlers = {
+            b"leaves": self._leaves,
+            b"leads": self._leads,
+            b"holds": self._holds,
+            b"released": self._released,
+        }
+        for kind, handler in handlers.items():
+            transport.handlers[kind] = self._noticing(handler)
+        transport.handlers[b"held"] = self._arrived
+
+    def _now(self) -> float:
+        now: float = self.jetstream.kernel.loop.time()
+        return now
+
+    # -- what this node leads -----------------------------------------------------
+
+    def leaving(self, assignment: Any, term: int, whole: bool) -> set[Any]:
+        """This node leads a stream no more, or is about to: it takes no publishes, or with `whole`
+        nothing at all. To be called before it takes its interest back. Returns the routes on which
+        something may be on its way to it."""
+        notice = Notice(assignment.account, assignment.name, assignment.group, term, whole)
+        routes: set[RouteConn] = set(self.transport.all_routes())
+        if not self._is_past(notice) and self._is_known(notice):
+            self._tell(b"leaves", notice)
+            if not self._stopped:
+                self._begin(notice, routes if whole else set())
+        return routes
+
+    def leads(self, assignment: Any, stream: Stream, term: int) -> None:
+        """This node leads a stream now, and has told of its interest."""
+        notice = Notice(assignment.account, assignment.name, assignment.group, term)
+        self._led[notice.group] = (term, self.transport.number)
+        holders = self._holders.get(notice.group)
+        if holders:
+            for sink in stream.sinks:
+                if isinstance(sink, IngestSink):
+                    sink.shut = holders
+        absence = self.absent.get(notice.group)
+        if absence is not None:
+            self._release(absence, self.transport.number)
+        self._tell(b"leads", notice)
+
+    # -- what others say ------------------------------------------------------------
+
+    def _noticing(self, handler: Callable[[int, Notice], None]) -> Callable[[int, memoryview], None]:
+        def handle(number: int, body: memoryview) -> None:
+            try:
+                notice = msgspec.msgpack.decode(body, type=Notice)
+            except msgspec.DecodeError as error:
+                raise ValueError(str(error)) from error
+            handler(number, notice)
+
+        return handle
+
+    def _leaves(self, number: int, notice: Notice) -> None:
+        if not self._is_past(notice) and self._is_known(notice):
+            self._begin(notice, set())
+
+    def _leads(self, number: int, notice: Notice) -> None:
+        if self._is_past(notice):
+            return
+        self._led[notice.group] = (notice.term, number)
+        absence = self.absent.get(notice.group)
+        if absence is not None and notice.whole:
+            self._release(absence, number)
+
+    def _holds(self, number: int, notice: Notice) -> None:
+        conn = self.transport.arriving
+        self._holders.setdefault(notice.group, set()).add(conn)
+        self.jetstream.kernel.loop.call_later(SHUT_SECONDS, self._open, notice, conn)
+        stream = self._stream(notice)
+        for sink in stream.sinks if stream is not None else ():
+            if isinstance(sink, LastIngest):
+                sink.senders.discard(conn)
+        absence = self.absent.get(notice.group)
+        if absence is not None and notice.whole:
+            for holding in absence.sinks:
+                holding.senders.discard(conn)
+
+    def _released(self, number: int, notice: Notice) -> None:
+        self._open(notice, self.transport.arriving)
+
+    def _open(self, notice: Notice, conn: Any) -> None:
+        """Take from a node again what it publishes."""
+        holders = self._holders.get(notice.group)
+        if holders is None:
+            return
+        holders.discard(conn)
+        if holders:
+            return
+        del self._holders[notice.group]
+        stream = self._stream(notice)
+        for sink in stream.sinks if stream is not None else ():
+            if isinstance(sink, IngestSink) and sink.shut is holders:
+                sink.shut = None
+
+    def _arrived(self, number: int, body: memoryview) -> None:
+        """Another node held a message for the stream's leader."""
+        try:
+            held = msgspec.msgpack.decode(body, type=Held)
+        except msgspec.DecodeError as error:
+            raise ValueError(str(error)) from error
+        self._hand_in(held)
+
+    def _peer_changed(self, number: int, there: bool) -> None:
+        if there:
+            for js in list(self.jetstream.accounts.values()):
+                for stream in list(js.streams.values()):
+                    led = self._led.get(stream.group)
+                    if stream.group and led is not None and led[1] == self.transport.number:
+                        told = Notice(js.name, stream.name, stream.group, led[0], False)
+                        self.transport.send(number, b"leads", msgspec.msgpack.encode(told))
+            return
+        for holders in list(self._holders.values()):
+            for conn in [each for each in holders if each.closed]:
+                holders.discard(conn)
+        for assignment in list(self.all_known()):
+            group = assignment.group
+            term, leader = self._led.get(group, (0, 0))
+            leader = leader or self.leader_of(assignment)
+            if group and leader == number and len(assignment.peers) > 1:
+                notice = Notice(assignment.account, assignment.name, group, term)
+                self._begin(notice, set())
+
+    # -- holding ----------------------------------------------------------------------
+
+    def _is_past(self, notice: Notice) -> bool:
+        """Whether a node is known to lead in a later term."""
+        return self._led.get(notice.group, (0, 0))[0] > notice.term
+
+    def _is_known(self, notice: Notice) -> bool:
+        known = self.known(notice.account, notice.stream)
+        return known is not None and known.group == notice.group and len(known.peers) > 1
+
+    def _begin(self, notice: Notice, senders: set[Any]) -> None:
+        """Hold what clients of this node say to a stream; of what comes by routes, what comes by
+        `senders`, except publishes: others may follow them on other ways."""
+        js = self.jetstream.accounts.get(notice.account)
+        known = self.known(notice.account, notice.stream)
+        if js is None or known is None:
+            return
+        absence = self.absent.get(notice.group)
+        subjects: list[tuple[bytes, set[Any]]] = []
+        if absence is None:
+            absence = self.absent[notice.group] = Absence(notice, self._now())
+            absence.timer = self.jetstream.kernel.loop.call_later(LOOK_SECONDS, self._look, absence)
+            subjects += [(each.encode(), set()) for each in known.stream_config.subjects]
+        if notice.whole and not absence.whole:
+            absence.whole = True
+            name = notice.stream.encode()
+            ends = (b"$JS.API.CONSUMER.MSG.NEXT.%b.*", b"$JS.ACK.%b.>", b"$JS.ACK.*.*.%b.>")
+            subjects += [(each % name, set(senders)) for each in ends]
+        for subject, routes in subjects:
+            sink = HoldingSink(subject, self._taker(absence), routes)
+            js.account.insert(sink)
+            absence.sinks.append(sink)
+        self._tell(b"holds", notice)
+
+    def _taker(self, absence: Absence) -> Callable[[bytes, bytes, bytes, bytes], bool]:
+        notice = absence.notice
+        named = (notice.account, notice.stream, notice.group)
+
+        def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
+            return self._hold(absence, Held(*named, subject, reply, headers, payload))
+
+        return take
+
+    def _hold(self, absence: Absence, held: Held) -> bool:
+        size = held.size
+        full = self.count >= HELD_MAX or self.bytes + size > HELD_BYTES_MAX
+        if full or size > MESSAGE_BYTES_MAX:
+            return False
+        absence.held.append(held)
+        self.count += 1
+        self.bytes += size
+        return True
+
+    def _look(self, absence: Absence) -> None:
+        """Give up waiting, or believe who is said to lead."""
+        notice, waited = absence.notice, self._now() - absence.since
+        if self.absent.get(notice.group) is not absence:
+            return
+        known = self.known(notice.account, notice.stream)
+        leader = self.leader_of(known) if known is not None and known.group == notice.group else 0
+        there = leader in self.transport.conns or self._stream(notice) is not None
+        if waited >= HOLD_SECONDS or known is None or known.group != notice.group:
+            self._release(absence, leader if there else 0)
+        elif waited >= QUIET_SECONDS and leader and there:
+            self._release(absence, leader)
+        else:
+            absence.timer = self.jetstream.kernel.loop.call_later(LOOK_SECONDS, self._look, absence)
+
+    def _release(self, absence: Absence, to: int) -> None:
+        """Give what is held to node `to`, 0 for nobody, and hold no more."""
+        notice = absence.notice
+        self.absent.pop(notice.group, None)
+        absence.timer.cancel()
+        js = self.jetstream.accounts.get(notice.account)
+        for sink in absence.sinks:
+            if js is not None:
+                js.account.remove(sink)
+        if absence.held:
+            log.debug("stream '%s': %d held messages go on", notice.stream, len(absence.held))
+        for held in absence.held:
+            self.count -= 1
+            self.bytes -= held.size
+            if to == self.transport.number:
+                self._hand_in(held)
+            elif not (to and self._send(to, held)):
+                self._refuse(held)
+        absence.held.clear()
+        self._tell(b"released", notice)
+
+    def _send(self, to: int, held: Held) -> bool:
+        body = msgspec.msgpack.encode(held)
+        return self.transport.send_beside(to, held.account, b"held", body)
+
+    def _hand_in(self, held: Held) -> None:
+        """Give a message to the stream that it is for, or let it wait on when nobody leads that."""
+        stream = self._stream(held)
+        if stream is not None:
+            for sink in stream.account.sinks(held.subject):
+                owner = getattr(getattr(sink, "consumer", None), "stream", None)
+                mine = isinstance(sink, IngestSink) and sink.stream is stream
+                message = (held.subject, held.reply, held.headers, held.payload)
+                if (mine or owner is stream) and hand_to(sink, *message):
+                    return
+        absence = self.absent.get(held.group)
+        if absence is None or not self._hold(absence, held):
+            self._refuse(held)
+
+    def _refuse(self, held: Held) -> None:
+        """Let whoever waits for an answer hear that nobody listens (status 503)."""
+        js = self.jetstream.accounts.get(held.account)
+        if held.reply and js is not None:
+            block = b"NATS/1.0 503\r\nNats-Subject: " + held.subject + b"\r\n\r\n"
+            js.account.send(held.reply, b"", b"", block)
+
+    # -- others -------------------------------------------------------------------------
+
+    def _stream(self, named: Notice | Held) -> Stream | None:
+        """The stream when it lives here."""
+        js = self.jetstream.accounts.get(named.account)
+        stream = js.streams.get(named.stream) if js is not None else None
+        return stream if stream is not None and stream.group == named.group else None
+
+    def _tell(self, kind: bytes, notice: Notice) -> None:
+        body = msgspec.msgpack.encode(notice)
+        for number in list(self.transport.conns):
+            self.transport.send_beside(number, notice.account, kind, body)
+
+    def stop(self) -> None:
+        """The node stops: hold nothing."""
+        self._stopped = True
+        for absence in list(self.absent.values()):
+            absence.timer.cancel()
+        self.absent.clear()
