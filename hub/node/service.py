@@ -139,6 +139,7 @@ class ClusterService:
             jetstream, self._transport, self._known, self._all_known, self.cluster.leader_of
         )
         groups.on_leaving = absences.leaving
+        groups.on_ending = absences.ending
         groups.on_publishes = absences.leads
         self.spreading = Spreading(self.cluster)
         self.completing = Completing(self.cluster, self._routes.streams)

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.edge.jetstream.consumer.pull import PullRequest
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.publish.ingest import IngestSink, LastIngest
 from headwater.edge.jetstream.stream.stream import Stream
@@ -53,8 +54,6 @@ class Notice(msgspec.Struct, array_like=True, frozen=True):
     stream: str
     group: int
     term: int
-    whole: bool = True
-    """Everything that is said to the stream is concerned; else publishes alone."""
 
 
 class Held(msgspec.Struct, array_like=True, frozen=True):
@@ -75,6 +74,21 @@ class Held(msgspec.Struct, array_like=True, frozen=True):
         return OVERHEAD + sum(map(len, texts))
 
 
+def pull_body(request: PullRequest, now: int) -> bytes:
+    """What is left of a pull request, as its client would say it; `now` in ns of the monotonic
+    clock."""
+    if not request.grouped:
+        return b"%d" % request.batch
+    body: dict[str, Any] = {"batch": request.batch}
+    if request.expires:
+        body["expires"] = max(request.expires - now, 2 * request.heartbeat, 1)
+    body |= {"max_bytes": request.max_bytes} if request.max_bytes else {}
+    body |= {"idle_heartbeat": request.heartbeat} if request.heartbeat else {}
+    rules = ("group", "min_pending", "min_ack_pending", "priority") if request.special else ("group",)
+    body |= {rule: value for rule in rules if (value := getattr(request, rule))}
+    return msgspec.json.encode(body)
+
+
 class Absence:
     """One stream that nobody leads, on one node."""
 
@@ -82,8 +96,6 @@ class Absence:
         self.notice = notice
         self.since = since
         """Seconds of the loop's clock."""
-        self.whole = False
-        """Pull requests and acks are held, too."""
         self.sinks: list[HoldingSink] = []
         self.held: deque[Held] = deque()
         self.timer: Any = None
@@ -119,6 +131,7 @@ class Absences:
         transport.watchers.append(self._peer_changed)
         handlers = {
             b"leaves": self._leaves,
+            b"led": self._led_by,
             b"leads": self._leads,
             b"holds": self._holds,
             b"released": self._released,
@@ -133,17 +146,38 @@ class Absences:
 
     # -- what this node leads -----------------------------------------------------
 
-    def leaving(self, assignment: Any, term: int, whole: bool) -> set[Any]:
-        """This node leads a stream no more, or is about to: it takes no publishes, or with `whole`
-        nothing at all. To be called before it takes its interest back. Returns the routes on which
-        something may be on its way to it."""
-        notice = Notice(assignment.account, assignment.name, assignment.group, term, whole)
+    def leaving(self, assignment: Any, term: int) -> set[Any]:
+        """This node leads a stream no more, or is about to. To be called before it takes its
+        interest back. Returns the routes on which something may be on its way to it."""
+        notice = Notice(assignment.account, assignment.name, assignment.group, term)
         routes: set[RouteConn] = set(self.transport.all_routes())
         if not self._is_past(notice) and self._is_known(notice):
             self._tell(b"leaves", notice)
             if not self._stopped:
-                self._begin(notice, routes if whole else set())
+                self._begin(notice, routes)
         return routes
+
+    def ending(self, assignment: Any, term: int) -> None:
+        """The stream of this node, which led it, is about to end."""
+        self.leaving(assignment, term)
+        self._hold_pulls(Notice(assignment.account, assignment.name, assignment.group, term))
+
+    def _hold_pulls(self, notice: Notice) -> None:
+        """Let the pull requests that wait here wait for the next leader, unless a client is pinned:
+        a consumer that stops would end them."""
+        stream, absence = self._stream(notice), self.absent.get(notice.group)
+        if stream is None or absence is None:
+            return
+        now = self.jetstream.kernel.monotonic_ns()
+        named = (notice.account, notice.stream, notice.group)
+        for consumer in stream.consumers.values():
+            requests = consumer.queue.requests() if consumer.queue is not None else []
+            if consumer.pin or any(one.pin or one.no_wait for one in requests):
+                continue
+            subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream.name}.{consumer.name}".encode()
+            bodies = [(one.reply, pull_body(one, now)) for one in requests]
+            if all([self._hold(absence, Held(*named, subject, r, b"", b)) for r, b in bodies]):
+                consumer.queue.clear()
 
     def leads(self, assignment: Any, stream: Stream, term: int) -> None:
         """This node leads a stream now, and has told of its interest."""
@@ -175,12 +209,18 @@ class Absences:
         if not self._is_past(notice) and self._is_known(notice):
             self._begin(notice, set())
 
+    def _led_by(self, number: int, notice: Notice) -> None:
+        """A node leads a stream; of its interest it may be still telling."""
+        if not self._is_past(notice):
+            self._led[notice.group] = (notice.term, number)
+
     def _leads(self, number: int, notice: Notice) -> None:
+        """A node leads a stream, and has told of its interest."""
         if self._is_past(notice):
             return
         self._led[notice.group] = (notice.term, number)
         absence = self.absent.get(notice.group)
-        if absence is not None and notice.whole:
+        if absence is not None:
             self._release(absence, number)
 
     def _holds(self, number: int, notice: Notice) -> None:
@@ -192,7 +232,7 @@ class Absences:
             if isinstance(sink, LastIngest):
                 sink.senders.discard(conn)
         absence = self.absent.get(notice.group)
-        if absence is not None and notice.whole:
+        if absence is not None:
             for holding in absence.sinks:
                 holding.senders.discard(conn)
 
@@ -227,8 +267,8 @@ class Absences:
                 for stream in list(js.streams.values()):
                     led = self._led.get(stream.group)
                     if stream.group and led is not None and led[1] == self.transport.number:
-                        told = Notice(js.name, stream.name, stream.group, led[0], False)
-                        self.transport.send(number, b"leads", msgspec.msgpack.encode(told))
+                        told = Notice(js.name, stream.name, stream.group, led[0])
+                        self.transport.send(number, b"led", msgspec.msgpack.encode(told))
             return
         for holders in list(self._holders.values()):
             for conn in [each for each in holders if each.closed]:
@@ -252,8 +292,8 @@ class Absences:
         return known is not None and known.group == notice.group and len(known.peers) > 1
 
     def _begin(self, notice: Notice, senders: set[Any]) -> None:
-        """Hold what clients of this node say to a stream; of what comes by routes, what comes by
-        `senders`, except publishes: others may follow them on other ways."""
+        """Hold what clients of this node say to a stream, and pull requests and acks that come by
+        the routes `senders`. Publishes that do may be followed by others on another way."""
         js = self.jetstream.accounts.get(notice.account)
         known = self.known(notice.account, notice.stream)
         if js is None or known is None:
@@ -264,8 +304,6 @@ class Absences:
             absence = self.absent[notice.group] = Absence(notice, self._now())
             absence.timer = self.jetstream.kernel.loop.call_later(LOOK_SECONDS, self._look, absence)
             subjects += [(each.encode(), set()) for each in known.stream_config.subjects]
-        if notice.whole and not absence.whole:
-            absence.whole = True
             name = notice.stream.encode()
             ends = (b"$JS.API.CONSUMER.MSG.NEXT.%b.*", b"$JS.ACK.%b.>", b"$JS.ACK.*.*.%b.>")
             subjects += [(each % name, set(senders)) for each in ends]
@@ -353,6 +391,8 @@ class Absences:
         js = self.jetstream.accounts.get(held.account)
         if held.reply and js is not None:
             block = b"NATS/1.0 503\r\nNats-Subject: " + held.subject + b"\r\n\r\n"
+            if held.subject.startswith(b"$JS.API.CONSUMER.MSG.NEXT."):
+                block = b"NATS/1.0 409 Leadership Change\r\n\r\n"
             js.account.send(held.reply, b"", b"", block)
 
     # -- others -------------------------------------------------------------------------

@@ -124,9 +124,11 @@ class StreamGroup:
         """This node led it, and hears too few replicas to go on."""
         self.on_change_done: Callable[[], None] = lambda: None
         """The members are those that the cluster wants, and it does not know yet."""
-        self.on_leaving: Callable[[int, bool], set[Any]] = lambda term, whole: set()
-        """This node, which leads in a term, is about to take its interest in publishes back, or
-        with True all of its interest. Returns the routes on which publishes may be on their way."""
+        self.on_leaving: Callable[[int], set[Any]] = lambda term: set()
+        """This node, which leads in a term, is about to take its interest back. Returns the routes
+        on which something may be on its way to it."""
+        self.on_ending: Callable[[int], None] = lambda term: None
+        """The stream, which lives here since a term, is about to end."""
         self.on_deposed: Callable[[], None] = lambda: None
         """This node led the group, and does no more."""
         self._leads = False
@@ -166,7 +168,7 @@ class StreamGroup:
         self._look_who_leads(raft.is_leader)
         if not raft.is_leader and self.machine.lives:
             log.info("stream '%s': this node leads no more", self.wanted.name)
-            self.on_leaving(self.led_in, True)
+            self.on_ending(self.led_in)
             self.machine.quiet()
             if raft.term == self.led_in and not raft.leader:
                 # Nobody else stood for election: the leader itself gave up.
@@ -394,7 +396,7 @@ class StreamGroup:
             self.touch(raft)
         elif self.farewell is None:
             farewell = self.farewell = Farewell(to, -1)
-            senders = self.on_leaving(self.led_in, False)
+            senders = self.on_leaving(self.led_in)
             stream_lifecycle.accept_in_flight(self._account(), stream, senders)
             self.barrier(lambda: self._refuse_publishes(raft, farewell))
 
@@ -475,7 +477,7 @@ class StreamGroup:
     def end(self) -> None:
         """Nothing of the stream lives here any more; what is stored stays."""
         if self.machine.lives:
-            self.on_leaving(self.led_in, True)
+            self.on_ending(self.led_in)
             self.machine.quiet()
         self._look_who_leads(False)
         self.machine.forget()

@@ -80,7 +80,9 @@ class StreamGroups:
         """A stream has begun to live here."""
         self.on_deposed: Callable[[Any], None] = lambda assignment: None
         """This node led a stream, and does no more."""
-        self.on_leaving: Callable[[Any, int, bool], set[Any]] = lambda assignment, term, all: set()
+        self.on_leaving: Callable[[Any, int], set[Any]] = lambda assignment, term: set()
+        """See `StreamGroup`."""
+        self.on_ending: Callable[[Any, int], None] = lambda assignment, term: None
         """See `StreamGroup`."""
         self.on_publishes: Callable[[Any, Stream, int], None] = lambda assignment, stream, term: None
         """A stream takes publishes here; it is led here in that term."""
@@ -157,7 +159,8 @@ class StreamGroups:
         group.on_change_done = lambda: self.on_change_done(group.wanted)
         group.barrier = lambda done: self.barrier(done)
         group.on_deposed = lambda: self.on_deposed(group.wanted)
-        group.on_leaving = lambda term, whole: self.on_leaving(group.wanted, term, whole)
+        group.on_leaving = lambda term: self.on_leaving(group.wanted, term)
+        group.on_ending = lambda term: self.on_ending(group.wanted, term)
         group.on_publishes = lambda stream: self.on_publishes(group.wanted, stream, group.led_in)
         restored = store.start.groups.get(number)
         left = self._left(number)

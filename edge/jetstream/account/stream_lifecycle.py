@@ -5,7 +5,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from headwater.edge.jetstream.consumer import consumer_recovery
+from headwater.edge.jetstream.consumer import consumer_recovery, consumer_wiring
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.host import Host
 from headwater.edge.jetstream.model.models import StreamConfig
@@ -250,10 +250,12 @@ def serve_reads(js: StreamOwner, stream: Stream) -> None:
 
 def accept_in_flight(js: StreamOwner, stream: Stream, senders: set[Any]) -> None:
     """Have other nodes send no more publishes here; what is on its way from `senders` (routes) is
-    still taken."""
+    still taken. Pull requests and acks are for others from now on."""
     others = [sink for sink in sinks(js, stream) if not isinstance(sink, IngestSink)]
     last = [LastIngest(stream, each.encode(), senders) for each in stream.config.subjects]
     stream.listen(others + last)
+    for consumer in stream.consumers.values():
+        consumer_wiring.hush(consumer)
 
 
 def refuse_publishes(js: StreamOwner, stream: Stream) -> None:
@@ -262,8 +264,10 @@ def refuse_publishes(js: StreamOwner, stream: Stream) -> None:
 
 
 def accept_publishes(js: StreamOwner, stream: Stream) -> None:
-    """Take publishes from everywhere."""
+    """Take publishes from everywhere, and what consumers are told."""
     stream.listen(sinks(js, stream))
+    for consumer in stream.consumers.values():
+        consumer_wiring.unhush(consumer)
 
 
 def direct_sinks(js: StreamOwner, stream: Stream, name: str) -> list[Any]:

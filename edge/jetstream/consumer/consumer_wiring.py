@@ -33,3 +33,20 @@ class Wiring:
             found.append(FlowSink(consumer, f"$JS.FC.{tail}".encode()))
             found.append(FlowSink(consumer, f"$JS.FC.{long_tail}".encode()))
         return found
+
+
+def hush(consumer: Any) -> None:
+    """Leave pull requests and acks to others. Answers about flow control are still taken."""
+    for sink in consumer.sinks:
+        if not isinstance(sink, FlowSink):
+            consumer.stream.account.remove(sink)
+    consumer.sinks = [sink for sink in consumer.sinks if isinstance(sink, FlowSink)]
+
+
+def unhush(consumer: Any) -> None:
+    """Take pull requests and acks again."""
+    there = {sink.subject for sink in consumer.sinks}
+    for sink in consumer.wiring.sinks(consumer):
+        if sink.subject not in there:
+            consumer.stream.account.insert(sink)
+            consumer.sinks.append(sink)

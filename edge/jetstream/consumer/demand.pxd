@@ -16,7 +16,7 @@ cdef enum:
     ADMIT = 2
 
 cdef class Demand(Consumer):
-    cdef object wiring                  # consumer_wiring.Wiring
+    cdef public object wiring           # consumer_wiring.Wiring
     # Pull consumers.
     cdef public PullQueue queue         # None for a push consumer
     cdef bint ruled                     # requests have to be checked against the configuration

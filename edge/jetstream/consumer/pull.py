@@ -201,3 +201,8 @@ class PullQueue:
             found.append(at)
             at = at.next
         return found
+
+    def clear(self) -> None:
+        """Forget all that waits; nobody is told."""
+        self.head = self.tail = None
+        self.count = self.no_waits = 0
