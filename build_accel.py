@@ -23,6 +23,7 @@ COMPILED = (
     "edge/broker/match_cache.py",
     "edge/broker/account.py",
     "edge/broker/conn.py",
+    "edge/broker/keeping_sink.py",
     "edge/broker/msg_trace.py",
     "edge/broker/client.py",
     "edge/broker/interest_counts.py",

@@ -9,6 +9,7 @@ cdef class Conn(Endpoint):
     cdef public object tracer           # `ProtocolLog` of a connection that is traced; None
     cdef public object on_closed        # called once with (conn, reason)
     cdef public str reason
+    cdef str last_words                 # why nothing is sent any more, though it still hears; None
     cdef int fd
     cdef unsigned char* out             # queued protocol bytes: out[out_start:out_end]
     cdef Py_ssize_t out_start
@@ -23,8 +24,6 @@ cdef class Conn(Endpoint):
     cdef bint reading
     cdef bint writing
     cdef bint paused
-    cdef bint lingering
-    cdef long long lingered             # bytes discarded since the end
     cdef bint unfed                     # the filter still has bytes that were not taken
     cdef bint refitted                  # a filter came while bytes from before it were parsed
     cdef const unsigned char* message_end   # of the message that is being handled; see parse_on

@@ -19,6 +19,7 @@ from cython.cimports.libc.errno import EAGAIN, EINTR, errno
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memmove
 
+from headwater.edge.broker.lingering import SHUT_WRITE, Lingering
 from headwater.edge.logging.logs import TRACE
 
 # Above this many queued bytes producers wait for the receiver, until a quarter of it is left; four
@@ -45,11 +46,6 @@ PIECE_SLOW = cython.declare(cython.Py_ssize_t, 16 << 10)
 PIECE_NS = cython.declare(cython.longlong, 10_000_000)
 # Bytes of one read that goes through a filter: its copies fit the processor's cache.
 READ_FILTERED = cython.declare(cython.Py_ssize_t, 256 << 10)
-# How long a closed connection still reads, so that its last error line is not lost to a reset, and
-# how much: what can have been on its way. A peer that sends more is not reading, and is reset.
-LINGER_S = 0.5
-LINGER_BYTES = 16 << 20
-
 HANDSHAKE_FAILURE = "TLS Handshake Failure"
 
 log = logging.getLogger("headwater.broker")
@@ -240,7 +236,7 @@ class Conn(Endpoint):
             self.close("Read Error")
         elif n == 0:
             self.close("Client Closed")
-        elif not self.lingering:
+        else:
             self.received_ns = kernel.monotonic_ns()
             self.read_bytes += n
             self.handle(n)
@@ -528,6 +524,9 @@ class Conn(Endpoint):
         """Send what is queued; what the socket does not take waits for it to be writable."""
         if self.closed or self.fd < 0:
             return 0
+        if self.last_words is not None:
+            self.out_start = self.out_end = self.pending = 0
+            return 0
         if not self.writing:
             if self.filter is None:
                 self.send_plain()
@@ -717,12 +716,29 @@ class Conn(Endpoint):
             self.pass_queued()
             self.filter.finish(reason)
 
+    def say_last(self, reason: str) -> bool:
+        """Tell the peer that nothing follows what is queued, and go on hearing it until it closes;
+        `reason` is why. False when that cannot be told now, or not without a filter."""
+        if self.closed or self.sock is None or self.filter is not None or self.writing:
+            return False
+        self.send_plain()
+        if self.closed or self.pending:
+            return False
+        self.last_words = reason
+        try:
+            self.sock.shutdown(SHUT_WRITE)
+        except OSError:
+            return False
+        return True
+
     @cython.ccall
     def close(self, reason: str):
         """End the connection: what is queued is offered to the socket once more."""
         if self.closed:
             return
-        if not self.writing and reason not in ("Write Error", "Read Error", "Client Closed"):
+        if self.last_words is not None:
+            self.pending = 0
+        elif not self.writing and reason not in ("Write Error", "Read Error", "Client Closed"):
             if self.filter is not None:
                 self.finish_filter(reason)
                 self.send_filtered()
@@ -731,7 +747,7 @@ class Conn(Endpoint):
             if self.closed:
                 return
         self.closed = True
-        self.reason = reason
+        self.reason = reason if self.last_words is None else self.last_words
         self.pending = 0
         if self.writing:
             self.writing = False
@@ -739,7 +755,7 @@ class Conn(Endpoint):
         self.kernel.resume_producers(self)
         self.ended()
         if self.on_closed is not None:
-            self.on_closed(self, reason)
+            self.on_closed(self, self.reason)
         self.linger(reason)
         self.loop.call_soon(self.shed)
 
@@ -757,36 +773,18 @@ class Conn(Endpoint):
 
     def linger(self, reason: str) -> None:
         """Shut down for writing and discard what comes, so that no reset eats the last line."""
-        if self.sock is None:
+        sock: object = self.sock
+        if sock is None:
             return
         if reason in ("Client Closed", "Read Error", "Write Error"):
             self.drop()
             return
-        self.lingering = True
-        try:
-            self.sock.shutdown(1)
-        except OSError:
-            self.drop()
-            return
-        if not self.reading:
-            self.reading = True
-            self.loop.add_reader(self.fd, self.on_readable_lingering)
-        else:
+        if self.reading:
+            self.reading = False
             self.loop.remove_reader(self.fd)
-            self.loop.add_reader(self.fd, self.on_readable_lingering)
-        self.loop.call_later(LINGER_S, self.drop)
-
-    def on_readable_lingering(self) -> None:
-        """Discard what a closed peer still sends, up to `LINGER_BYTES`."""
-        try:
-            n = len(self.sock.recv(1 << 16))
-            self.lingered += n
-            if n == 0 or self.lingered > LINGER_BYTES:
-                self.drop()
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            self.drop()
+        self.sock = None
+        self.fd = -1
+        Lingering(self.loop, sock)
 
     def drop(self) -> None:
         """Give the file descriptor back."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from headwater.edge.node.parting import Parting
 from headwater.edge.ports.draws import draw_between
 from headwater.edge.view.node_view import NodeView
 
@@ -34,12 +35,14 @@ async def lame_duck(node: NodeView) -> None:
 
 async def _close_clients(node: NodeView, duration: float) -> None:
     conns = list(node.sessions.conns.values())
+    parting = Parting(node)
     interval = min(INTERVAL_S_MAX, max(duration, INTERVAL_S_MAX) / max(1, len(conns)))
     for conn in conns:
-        conn.close("Server Shutdown")
+        parting.part(conn)
         share = draw_between(node.kernel.chance, 0.5, 1)
         if conn is not conns[-1] and await _pause(node, interval * share):
             return
+    await parting.wait()
 
 
 async def _pause(node: NodeView, seconds: float) -> bool:

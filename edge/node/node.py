@@ -25,6 +25,7 @@ from headwater.edge.facts.version import NATS_LEVEL, VERSION
 from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.node.account_terms import terms_of
 from headwater.edge.node.lame_duck import lame_duck
+from headwater.edge.node.parting import part_all
 from headwater.edge.observed.observations import Observations
 from headwater.edge.observed.start_progress import StartProgress
 from headwater.edge.ports.ports import Clock, Random
@@ -377,6 +378,8 @@ class Node:
             listener.close()
         for depart in reversed(self.departures):
             await depart()
+        if self.options.cluster.port and self.sessions.conns:
+            await part_all(self)
         self.sessions.halt()
         for service in reversed(self._running):
             await service.stop()

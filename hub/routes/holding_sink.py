@@ -13,19 +13,19 @@ from cython.cimports.headwater.hub.routes.route_conn import RouteConn
 
 @cython.cclass
 class HoldingSink(Sink):
-    """Gives what arrives on a subject to `take(subject, reply, headers, payload)`, which says
-    whether it took it.
+    """Gives what arrives on a subject to `accept(subject, reply, headers, payload)`, which
+    says whether it has it now.
 
     What comes by a route is for the node that sent it: it holds that itself. Only routes in
     `senders` do not, as far as is known. Other nodes are not told of the sink.
     """
 
-    take: object
+    accept: object
     senders = cython.declare(set, visibility="public")
 
-    def __init__(self, subject: bytes, take: object, senders: set):
+    def __init__(self, subject: bytes, accept: object, senders: set):
         Sink.__init__(self, subject, None)
-        self.take = take
+        self.accept = accept
         self.senders = senders
 
     @cython.cfunc
@@ -35,7 +35,7 @@ class HoldingSink(Sink):
         if self.closed or (isinstance(sender, RouteConn) and sender not in self.senders):
             return 0
         body: cython.p_char = cython.cast(cython.p_char, m.body)
-        taken: bool = self.take(
+        held: bool = self.accept(
             PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
             PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
             if m.reply_len
@@ -43,8 +43,8 @@ class HoldingSink(Sink):
             PyBytes_FromStringAndSize(body, m.header_len) if m.header_len else b"",
             PyBytes_FromStringAndSize(body + m.header_len, m.size - m.header_len),
         )
-        self.delivered += taken
-        return 1 if taken else 0
+        self.delivered += held
+        return 1 if held else 0
 
 
 @cython.ccall

@@ -41,6 +41,8 @@ OVERHEAD = 200
 """Bytes that a held message takes besides its text."""
 MESSAGE_BYTES_MAX = 4 << 20
 """A larger message is not held."""
+LED_MAX = 1000
+"""Groups whose leaders are remembered before it is asked which of them are there."""
 SHUT_SECONDS = 5.0
 """After which a node that said it holds messages is thought to hold none."""
 
@@ -84,7 +86,9 @@ def pull_body(request: PullRequest, now: int) -> bytes:
         body["expires"] = max(request.expires - now, 2 * request.heartbeat, 1)
     body |= {"max_bytes": request.max_bytes} if request.max_bytes else {}
     body |= {"idle_heartbeat": request.heartbeat} if request.heartbeat else {}
-    rules = ("group", "min_pending", "min_ack_pending", "priority") if request.special else ("group",)
+    rules = ["group"]
+    if request.special:
+        rules += ["min_pending", "min_ack_pending", "priority"]
     body |= {rule: value for rule in rules if (value := getattr(request, rule))}
     return msgspec.json.encode(body)
 
@@ -124,6 +128,7 @@ class Absences:
         self.count = 0
         self._led: dict[int, tuple[int, int]] = {}
         """By group: in which term a node said that it leads, and its number."""
+        self._led_max = LED_MAX
         self._holders: dict[int, set[Any]] = {}
         """By group: routes of nodes that hold messages for its leader. A leader shares the set
         with its sinks."""
@@ -152,7 +157,7 @@ class Absences:
         notice = Notice(assignment.account, assignment.name, assignment.group, term)
         routes: set[RouteConn] = set(self.transport.all_routes())
         if not self._is_past(notice) and self._is_known(notice):
-            self._tell(b"leaves", notice)
+            self._announce(b"leaves", notice)
             if not self._stopped:
                 self._begin(notice, routes)
         return routes
@@ -176,13 +181,13 @@ class Absences:
                 continue
             subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream.name}.{consumer.name}".encode()
             bodies = [(one.reply, pull_body(one, now)) for one in requests]
-            if all([self._hold(absence, Held(*named, subject, r, b"", b)) for r, b in bodies]):
+            if self._hold_all(absence, [Held(*named, subject, r, b"", b) for r, b in bodies]):
                 consumer.queue.clear()
 
     def leads(self, assignment: Any, stream: Stream, term: int) -> None:
         """This node leads a stream now, and has told of its interest."""
         notice = Notice(assignment.account, assignment.name, assignment.group, term)
-        self._led[notice.group] = (term, self.transport.number)
+        self._record(notice, self.transport.number)
         holders = self._holders.get(notice.group)
         if holders:
             for sink in stream.sinks:
@@ -191,11 +196,13 @@ class Absences:
         absence = self.absent.get(notice.group)
         if absence is not None:
             self._release(absence, self.transport.number)
-        self._tell(b"leads", notice)
+        self._announce(b"leads", notice)
 
     # -- what others say ------------------------------------------------------------
 
-    def _noticing(self, handler: Callable[[int, Notice], None]) -> Callable[[int, memoryview], None]:
+    def _noticing(
+        self, handler: Callable[[int, Notice], None]
+    ) -> Callable[[int, memoryview], None]:
         def handle(number: int, body: memoryview) -> None:
             try:
                 notice = msgspec.msgpack.decode(body, type=Notice)
@@ -212,13 +219,13 @@ class Absences:
     def _led_by(self, number: int, notice: Notice) -> None:
         """A node leads a stream; of its interest it may be still telling."""
         if not self._is_past(notice):
-            self._led[notice.group] = (notice.term, number)
+            self._record(notice, number)
 
     def _leads(self, number: int, notice: Notice) -> None:
         """A node leads a stream, and has told of its interest."""
         if self._is_past(notice):
             return
-        self._led[notice.group] = (notice.term, number)
+        self._record(notice, number)
         absence = self.absent.get(notice.group)
         if absence is not None:
             self._release(absence, number)
@@ -283,6 +290,13 @@ class Absences:
 
     # -- holding ----------------------------------------------------------------------
 
+    def _record(self, notice: Notice, number: int) -> None:
+        self._led[notice.group] = (notice.term, number)
+        if len(self._led) > self._led_max:
+            groups = {assignment.group for assignment in self.all_known()}
+            self._led = {group: led for group, led in self._led.items() if group in groups}
+            self._led_max = max(LED_MAX, 2 * len(self._led))
+
     def _is_past(self, notice: Notice) -> bool:
         """Whether a node is known to lead in a later term."""
         return self._led.get(notice.group, (0, 0))[0] > notice.term
@@ -308,19 +322,19 @@ class Absences:
             ends = (b"$JS.API.CONSUMER.MSG.NEXT.%b.*", b"$JS.ACK.%b.>", b"$JS.ACK.*.*.%b.>")
             subjects += [(each % name, set(senders)) for each in ends]
         for subject, routes in subjects:
-            sink = HoldingSink(subject, self._taker(absence), routes)
+            sink = HoldingSink(subject, self._acceptor(absence), routes)
             js.account.insert(sink)
             absence.sinks.append(sink)
-        self._tell(b"holds", notice)
+        self._announce(b"holds", notice)
 
-    def _taker(self, absence: Absence) -> Callable[[bytes, bytes, bytes, bytes], bool]:
+    def _acceptor(self, absence: Absence) -> Callable[[bytes, bytes, bytes, bytes], bool]:
         notice = absence.notice
         named = (notice.account, notice.stream, notice.group)
 
-        def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
+        def accept(subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
             return self._hold(absence, Held(*named, subject, reply, headers, payload))
 
-        return take
+        return accept
 
     def _hold(self, absence: Absence, held: Held) -> bool:
         size = held.size
@@ -331,6 +345,10 @@ class Absences:
         self.count += 1
         self.bytes += size
         return True
+
+    def _hold_all(self, absence: Absence, messages: list[Held]) -> bool:
+        """Hold several messages; False when there was no room for all of them."""
+        return all(self._hold(absence, message) for message in messages)
 
     def _look(self, absence: Absence) -> None:
         """Give up waiting, or believe who is said to lead."""
@@ -366,7 +384,7 @@ class Absences:
             elif not (to and self._send(to, held)):
                 self._refuse(held)
         absence.held.clear()
-        self._tell(b"released", notice)
+        self._announce(b"released", notice)
 
     def _send(self, to: int, held: Held) -> bool:
         body = msgspec.msgpack.encode(held)
@@ -403,7 +421,7 @@ class Absences:
         stream = js.streams.get(named.stream) if js is not None else None
         return stream if stream is not None and stream.group == named.group else None
 
-    def _tell(self, kind: bytes, notice: Notice) -> None:
+    def _announce(self, kind: bytes, notice: Notice) -> None:
         body = msgspec.msgpack.encode(notice)
         for number in list(self.transport.conns):
             self.transport.send_beside(number, notice.account, kind, body)

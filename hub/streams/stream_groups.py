@@ -84,7 +84,7 @@ class StreamGroups:
         """See `StreamGroup`."""
         self.on_ending: Callable[[Any, int], None] = lambda assignment, term: None
         """See `StreamGroup`."""
-        self.on_publishes: Callable[[Any, Stream, int], None] = lambda assignment, stream, term: None
+        self.on_publishes: Callable[[Any, Stream, int], None] = lambda wanted, stream, term: None
         """A stream takes publishes here; it is led here in that term."""
         self.on_quorum_lost: Callable[[Any], None] = lambda assignment: None
         """This node led a stream, and hears too few of its replicas."""

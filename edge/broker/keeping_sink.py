@@ -1,0 +1,56 @@
+"""A sink that keeps what it gets, until somebody else listens to the same subject."""
+
+import cython
+from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.headwater.edge.broker.account import Account
+from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Msg, Sink
+
+KEPT_MAX = cython.declare(cython.Py_ssize_t, 1000)
+KEPT_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1 << 20)
+
+
+@cython.cclass
+class KeepingSink(Sink):
+    """Keeps up to 1,000 messages and 1 MiB of one account; more is not taken."""
+
+    account: Account
+    kept: list
+    size: cython.Py_ssize_t
+
+    def __init__(self, account: Account, subject: bytes):
+        Sink.__init__(self, subject, None)
+        self.account = account
+        self.kept = []
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
+        """Keep a message; 0 when there is no room for it."""
+        body: cython.p_char = cython.cast(cython.p_char, m.body)
+        if self.closed or len(self.kept) >= KEPT_MAX or self.size + m.size > KEPT_BYTES_MAX:
+            return 0
+        self.size += m.size
+        self.delivered += 1
+        self.kept.append(
+            (
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
+                PyBytes_FromStringAndSize(body + m.header_len, m.size - m.header_len),
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
+                if m.reply_len
+                else b"",
+                PyBytes_FromStringAndSize(body, m.header_len) if m.header_len else b"",
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.shown), m.shown_len)
+                if m.shown_len
+                else b"",
+            )
+        )
+        return 1
+
+    def release(self) -> int:
+        """End, and publish what was kept, as it came; returns how much that was."""
+        kept: list = self.kept
+        self.kept = []
+        self.account.remove(self)
+        for subject, payload, reply, headers, shown in kept:
+            self.account.send(subject, payload, reply, headers, shown)
+        return len(kept)
