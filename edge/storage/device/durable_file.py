@@ -14,8 +14,12 @@ from headwater.edge.storage.format.errors import FormatError, invariant
 COPY_HEAD = struct.Struct("<4sHHQI")
 COPY_MAGIC = b"HWS2"
 COPY_VERSION = 1
+# Stands where a copy begins while it is written in place: such a copy is not damaged, but not done.
+BEGUN_MAGIC = b"HWS~"
 # A copy begins at a multiple of this, so that no sector holds parts of both.
 COPY_ALIGN = 4096
+# What a device writes whole or not at all.
+SECTOR = 512
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -44,6 +48,18 @@ def two_copies(generation: int, content: bytes) -> bytes:
     return copy + copy
 
 
+def _write_in_place(fd: int, copy: bytes, at: int) -> None:
+    """Write over a copy, so that whoever reads it after a crash knows that it was being written."""
+    steps = (
+        (BEGUN_MAGIC.ljust(SECTOR, b"\0"), at),
+        (copy[SECTOR:], at + SECTOR),
+        (copy[:SECTOR], at),
+    )
+    for piece, place in steps:
+        files.write_all(fd, piece, place)
+        files.sync(fd)
+
+
 def _decode_copy(data: bytes, offset: int) -> tuple[int, bytes] | None:
     head = data[offset : offset + COPY_HEAD.size]
     if len(head) < COPY_HEAD.size:
@@ -68,13 +84,15 @@ class TwoCopyFile:
     """A value kept in two checksummed copies with a generation; the newer valid one counts.
 
     Both copies are written with every change (as one atomically renamed file), so one damaged
-    copy loses nothing. `damaged` tells how many copies were bad when it was read.
+    copy loses nothing. `damaged` tells how many copies were bad when it was read, `begun` where
+    one stands whose writing a crash has ended; -1 for none.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.generation = 0
         self.damaged = 0
+        self.begun = -1
 
     def read(self) -> bytes | None:
         """The content; None when no copy is valid or there is no file."""
@@ -91,7 +109,9 @@ class TwoCopyFile:
         if not valid:
             self.damaged = 2
             return None
-        self.damaged = max(2 - len(valid), 0)
+        places = (0, len(data) // 2)
+        self.begun = next((at for at in places if data[at:].startswith(BEGUN_MAGIC)), -1)
+        self.damaged = max(2 - len(valid) - (self.begun >= 0), 0)
         self.generation, content = max(valid, key=lambda copy: copy[0])
         return content
 
@@ -121,9 +141,8 @@ class TwoCopyFile:
         try:
             if files.size_of(fd) != 2 * len(copy):
                 return False
-            for at in (len(copy), 0):
-                files.write_all(fd, copy, at)
-                files.sync(fd)
+            for at in (0, len(copy)) if self.begun == 0 else (len(copy), 0):
+                _write_in_place(fd, copy, at)
         finally:
             files.close(fd)
         return True

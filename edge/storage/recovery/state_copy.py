@@ -83,7 +83,7 @@ class StateCopy:
             text = f"not all consumers could be put back from {self._file.path}: {error}"
             found.append(Problem(ProblemKind.LOST, text, file=str(self._file.path)))
         commit_log.table.on_change = self._changed
-        if any(found) or self._file.damaged:
+        if any(found) or self._file.damaged or self._file.begun >= 0:
             self.wake()
         return [problem for problem in found if problem is not None]
 
