@@ -138,8 +138,8 @@ class MetaGroup:
     @property
     def serves(self) -> bool:
         """Whether this node leads, and decides where streams go: not before those that it was
-        founded with are members."""
-        if not self.leads:
+        founded with are members, and not while it hands over, when nothing can be proposed."""
+        if not self.leads or (self.raft is not None and self.raft.transfer.target):
             return False
         if self._expected <= self.state.members.keys():
             self._expected = set()

@@ -20,13 +20,6 @@ def attempt(seed: int, steps: int, plan: list[Step] | None = None) -> str | Outc
     return told(Story(seed, steps, plan))
 
 
-def attempt_until_calm(seed: int, steps: int) -> str | Outcome:
-    """`attempt` without what is found behind the last round."""
-    story = Story(seed, steps)
-    story.judges_the_end = False
-    return told(story)
-
-
 def told(story: Story) -> str | Outcome:
     """`attempt` for a story that somebody wants to look at afterwards."""
     # What a dead node leaves behind is cleared away at once, not in the midst of a later run.

@@ -56,8 +56,6 @@ class Story:
         self.plan = drawn if plan is None else plan
         self.chance = SeededRandom(f"clients {seed}")
         self.world = World(seed)
-        self.judges_the_end = True
-        """Whether what is wrong behind the last round is raised, too."""
 
     def run(self) -> Outcome:
         """The whole of it. Raises Violation; `world.trace` says what happened."""
@@ -75,8 +73,7 @@ class Story:
             self._do(step)
             self.look()
         self._calm()
-        if self.judges_the_end:
-            world.judge()
+        world.judge()
         return Outcome(
             len(self.plan),
             self.sent,

@@ -5,7 +5,6 @@ import os
 import secrets
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.sim.jetstream.bugs import BUGS
 from tests.sim.jetstream.machines import Machine
 from tests.sim.jetstream.network import Network
 from tests.sim.jetstream.plan import draw
-from tests.sim.jetstream.runner import SEARCH, STEPS, attempt, attempt_until_calm, explain, told
+from tests.sim.jetstream.runner import SEARCH, STEPS, attempt, explain, told
 from tests.sim.jetstream.story import Outcome, Story
 from tests.sim.jetstream.world import SECOND_NS, World
 from tests.sim.planted.bug import Bug
@@ -23,6 +22,7 @@ KNOWN_SEEDS = (
     (110, 120),
     (131, 120),
     (50027, 120),
+    (100167, 120),
     (200021, 120),
     (144, 30),
     (1055, 30),
@@ -35,7 +35,8 @@ KNOWN_SEEDS = (
 stored twice (144), messages were taken for ten years older (1055), and what waited for an ack was
 saved as delivered an hour later (989969874755). A purge of one of a consumer's subjects made it
 pass over the others (110, 131). A stream's file that a killed node had not synced counted as
-durable after the next start (50027). Some outlived their age because a clock was set back while
+durable after the next start (50027). A power cut in the midst of a small file on a full device
+was reported as damage (100167). Some outlived their age because a clock was set back while
 its machine was off, which is as it should be (200021). The others are bugs of the check: the last
 message was removed before the mirror had it, and was missed (928433808576, 839921071016); what was
 sent again and is stored, and not yet answered, took the place of another (261891702149)."""
@@ -53,10 +54,7 @@ def test_new_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     seed = secrets.randbelow(1 << 40)
     with capsys.disabled():
         print(f"\nsimulated JetStream: seed={seed} steps={STEPS}")
-        # Behind the last round one run in some hundreds finds what nobody has explained yet.
-        # `make sim-jetstream` raises it.
-        search = replace(SEARCH, attempt=attempt_until_calm)
-        print(search.run(range(seed, seed + 1000), STEPS, seconds=2))
+        print(SEARCH.run(range(seed, seed + 1000), STEPS, seconds=5))
 
 
 @pytest.mark.parametrize(("seed", "steps"), KNOWN_SEEDS)
