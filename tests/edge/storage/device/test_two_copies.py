@@ -1,4 +1,4 @@
-"""Small files in two copies that are written in place, because the device has no room for others."""
+"""Small files in two copies that are written in place, as a full device has no room for others."""
 
 import contextlib
 
