@@ -85,6 +85,7 @@ def pull_body(request: PullRequest, now: int) -> bytes:
     if request.expires:
         body["expires"] = max(request.expires - now, 2 * request.heartbeat, 1)
     body |= {"max_bytes": request.max_bytes} if request.max_bytes else {}
+    body |= {"no_wait": True} if request.no_wait else {}
     body |= {"idle_heartbeat": request.heartbeat} if request.heartbeat else {}
     rules = ["group"]
     if request.special:
@@ -177,7 +178,7 @@ class Absences:
         named = (notice.account, notice.stream, notice.group)
         for consumer in stream.consumers.values():
             requests = consumer.queue.requests() if consumer.queue is not None else []
-            if consumer.pin or any(one.pin or one.no_wait for one in requests):
+            if consumer.pin or any(one.pin for one in requests):
                 continue
             subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream.name}.{consumer.name}".encode()
             bodies = [(one.reply, pull_body(one, now)) for one in requests]

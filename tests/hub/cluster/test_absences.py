@@ -155,12 +155,17 @@ async def test_who_listens_besides_makes_nothing_come_twice(lab: Lab) -> None:
         await until(lambda counter=counter: dict(counter) == wanted)
 
 
-async def test_messages_stay_in_order(lab: Lab) -> None:
-    """With many on their way at once."""
+@pytest.mark.parametrize("overheard", [False, True])
+async def test_messages_stay_in_order(lab: Lab, overheard: bool) -> None:
+    """With many on their way at once; `overheard`: each node has another subscriber to them."""
     await lab.formed()
     client = await lab.connect(0)
     assert "error" not in await api(client, "STREAM.CREATE.S", **STREAM)
-    publishers = [(await lab.connect(index)).jetstream() for index in range(3)]
+    clients = [await lab.connect(index) for index in range(3)]
+    for each in clients if overheard else ():
+        await each.subscribe("s.>", cb=ignore)
+        await each.flush()
+    publishers = [each.jetstream() for each in clients]
     sequences: list[list[int]] = []
     for round_number in range(4):
         futures: list[list[Any]] = [[], [], []]
@@ -171,12 +176,16 @@ async def test_messages_stay_in_order(lab: Lab) -> None:
             if number == 50:
                 stepping = asyncio.create_task(change_leader(client))
             if number % 10 == 0:
-                await asyncio.gather(*(js._nc.flush() for js in publishers))
+                await asyncio.gather(*(each.flush() for each in clients))
         await stepping
-        for each in futures:
-            sequences.append([ack.seq for ack in await asyncio.gather(*each)])
+        for acks in futures:
+            sequences.append([ack.seq for ack in await asyncio.gather(*acks)])
     assert all(each == sorted(set(each)) for each in sequences)
     assert sorted(seq for each in sequences for seq in each) == list(range(1, 2401))
+
+
+async def ignore(message: Any) -> None:
+    """Hear a message, and do nothing."""
 
 
 async def test_nobody_waits_for_ever(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
