@@ -15,6 +15,7 @@ from headwater.spark import cli_running as running
 from headwater.spark.cli_follow import (
     follow_anomaly,
     follow_audit,
+    follow_backfill,
     follow_export,
     follow_gaps,
     follow_rollup,
@@ -400,9 +401,17 @@ def uptime(
 @click.option("--resume", is_flag=True, help="Go on with the export in that folder.")
 @all_of(FOLLOWING)
 @all_of(PAUSE)
+@all_of(PLOT)
 @all_of(RUNNING)
 def export(
-    out: str, form: str, resume: bool, master: str, verbose: bool, as_json: bool, **given: Any
+    out: str,
+    form: str,
+    resume: bool,
+    plot: str | None,
+    master: str,
+    verbose: bool,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Write messages to files.
 
@@ -411,15 +420,17 @@ def export(
     last one.
     """
     from headwater.spark.jobs.export import check_export, run_export
+    from headwater.spark.jobs.plots import check_plot, plot_export
 
     with running.failures():
-        following = taken(given, resume=resume)
+        following = taken(given, resume=resume, plot=plot)
     source = _source(given)
     if following.follow:
         follow_export(source, out, form, following, master, verbose, given["allow_loss"])
         return
     with running.failures():
         check_export(source, out, form, resume)
+        check_plot(plot)
     with running.failures(), running.session(master, verbose) as session, running.bar() as report:
         result = run_export(source, out, form, resume, report, session)
     running.show(
@@ -430,6 +441,8 @@ def export(
         f"planned {result.planned:,}, written {result.rows:,}, read back {result.read_back:,}, "
         f"expired {result.expired:,}, lost {result.lost:,}, {result.seconds:.1f} s",
     )
+    if plot:
+        plot_export(result, plot)
     if result.rows != result.read_back or (result.lost and not given["allow_loss"]):
         sys.exit(1)
 
@@ -439,20 +452,37 @@ def export(
 @click.option("--from", "folder", required=True, metavar="DIR", help="Folder of an export.")
 @click.option("--prefix", default="", metavar="TEXT", help="Put before each subject: history.")
 @click.option("--retry-timeout", metavar="SECONDS", help="Patience with a server that is away.")
+@all_of(FOLLOWING)
+@all_of(PAUSE)
+@all_of(PLOT)
 @all_of(RUNNING)
 def backfill(
-    folder: str, prefix: str, master: str, verbose: bool, as_json: bool, **given: Any
+    folder: str,
+    prefix: str,
+    plot: str | None,
+    master: str,
+    verbose: bool,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Write an export into a stream, in order, each message once.
 
     --stream is the target. A backfill that was interrupted goes on when it is run again. All
-    executors must see the folder.
+    executors must see the folder. With --follow, each round writes what an export that follows
+    has got since the last one.
     """
     from headwater.spark.jobs.backfill import check_backfill, run_backfill
+    from headwater.spark.jobs.plots import check_plot, plot_backfill
 
+    with running.failures():
+        following = taken(given, plot=plot)
     target = _source(given)
+    if following.follow:
+        follow_backfill(target, folder, prefix, following, master, verbose)
+        return
     with running.failures():
         check_backfill(target, folder, prefix)
+        check_plot(plot)
     with running.failures(), running.session(master, verbose) as session, running.bar() as report:
         result = run_backfill(target, folder, prefix, report, session)
     running.show(
@@ -462,6 +492,8 @@ def backfill(
         f"planned {result.planned:,}, written {result.rows:,}, there already {result.already:,}, "
         f"by earlier runs {result.earlier:,}, {result.seconds:.1f} s",
     )
+    if plot:
+        plot_backfill(result, plot)
     if not result.whole:
         sys.exit(1)
 

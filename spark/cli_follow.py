@@ -276,3 +276,30 @@ def follow_export(
         result.rows != result.read_back or (result.lost and not loss_allowed)
     ):
         sys.exit(1)
+
+
+def follow_backfill(
+    target: dict[str, str],
+    folder: str,
+    prefix: str,
+    following: Following,
+    master: str,
+    verbose: bool,
+) -> None:
+    from headwater.spark.jobs.backfill import check_backfill
+    from headwater.spark.jobs.following.rounds import backfill_round, rounds
+
+    result = None
+    with running.failures():
+        pause = span_micros(following.pause, "--pause") / 1e6
+        check_backfill(target, folder, prefix, follow=True)
+        with running.session(master, verbose) as session, running.bar() as report:
+            try:
+                with until_interrupted():
+                    for _ in rounds(pause, following.once):
+                        result = backfill_round(target, folder, prefix, result, session, report)
+            finally:
+                if result is not None:
+                    print_line({"totals": result.as_dict()})
+    if result is not None and not result.whole:
+        sys.exit(1)

@@ -1,13 +1,15 @@
 """Backfill: an export goes into a stream, in order, each message once.
 
 The export is cut into steps of sequences. A step is one batch for the ledger, which lies beside
-the target: so a backfill that stopped goes on where it was, from whatever machine.
+the target: so a backfill that stopped goes on where it was, from whatever machine. An export that
+follows gets new pieces behind the others; their steps are behind the other steps.
 """
 
 import hashlib
+import itertools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ from headwater.spark.errors import (
     StreamRecreatedError,
 )
 from headwater.spark.jobs.export import CSV, read_manifest
-from headwater.spark.jobs.job import checked_source, job_session
+from headwater.spark.jobs.job import MAX_LISTED, checked_source, job_session
 from headwater.spark.jobs.watch import JobProgress, watched
 from headwater.spark.options import SourceOptions, parse_options
 from headwater.spark.read.stream_names import stream_info
@@ -49,6 +51,8 @@ class BackfillResult:
 
     Of `planned` messages in the export, this run wrote `rows`. It found `already` ones, which
     a run that stopped had written, and left `earlier` ones alone, whose steps were complete.
+    `parts` are the first MAX_LISTED stretches of an origin's sequences, `first` to `last` of
+    `stream` with `rows` messages: `kind` is written by this run, or earlier.
     """
 
     rows: int
@@ -58,6 +62,7 @@ class BackfillResult:
     steps: int
     stream: str
     seconds: float
+    parts: list[dict[str, Any]]
 
     @property
     def whole(self) -> bool:
@@ -88,8 +93,19 @@ class Plan:
     rows: Mapping[str, int]
     query: str
 
+    def starts(self, number: int) -> bool:
+        """Whether this step is the first one of its folder."""
+        return number == 0 or self.steps[number - 1].folder != self.steps[number].folder
 
-def check_backfill(target: Mapping[str, str], folder: str, prefix: str) -> None:
+    def left(self, done: int) -> dict[str, int]:
+        """Rows of the folders of which less than all steps are among the first `done` ones."""
+        wanted = {work.folder for work in self.steps[done:]}
+        return {folder: rows for folder, rows in self.rows.items() if folder in wanted}
+
+
+def check_backfill(
+    target: Mapping[str, str], folder: str, prefix: str, follow: bool = False
+) -> None:
     """Raise what can be known to be wrong before anything is started."""
     if prefix:
         try:
@@ -99,7 +115,7 @@ def check_backfill(target: Mapping[str, str], folder: str, prefix: str) -> None:
     options = checked_source("backfill", target, _OURS)
     if len(options.streams) != 1:
         raise OptionError("a backfill goes into one stream: name one in --stream")
-    _progress(options, plan_backfill(folder, prefix))
+    _progress(options, plan_backfill(folder, prefix, follow=follow))
 
 
 def run_backfill(
@@ -109,46 +125,87 @@ def run_backfill(
     progress: Callable[[JobProgress], None] | None = None,
     spark: "SparkSession | None" = None,
     step: int = STEP,
+    follow: bool = False,
 ) -> BackfillResult:
     """Write the messages of the export in `folder`, which all executors must see.
 
     `target` are options of `format("headwater")`: servers, the stream, a login. `prefix` is put
     before each subject. Headers that begin with Nats- are left out: they told the stream of the
-    origin what to do. A step has `step` sequences.
+    origin what to do. A step has `step` sequences. With `follow` the export may have pieces that
+    are not complete: those before the first of them are written.
 
     Raises OptionError, LostRangeError when the files lack rows, StreamRecreatedError,
     FencedError, the sink's errors, and Spark's with those in them.
     """
     started = time.monotonic()
-    check_backfill(target, folder, prefix)
-    options, plan = parse_options(target), plan_backfill(folder, prefix, step)
+    check_backfill(target, folder, prefix, follow)
+    options, plan = parse_options(target), plan_backfill(folder, prefix, step, follow)
     done = _progress(options, plan)
-    written = []
-    with job_session("backfill", spark) as session:
-        with watched(session, "check", progress):
-            counts = _counts(session, plan, step)
-        for number, work in enumerate(plan.steps):
-            if number >= done and counts[number]:
-                with watched(session, f"sequence {work.first}", progress):
-                    rows = _rows(session, plan, work, prefix)
-                    written.append(_write(options, plan.query, number, rows, counts[number]))
+    written, left = [], plan.left(done)
+    # What a folder has whose steps are all complete is said of the first of them.
+    counts = {
+        number: plan.rows[work.folder]
+        for number, work in enumerate(plan.steps)
+        if work.folder not in left and plan.starts(number)
+    }
+    if left:
+        with job_session("backfill", spark) as session:
+            with watched(session, "check", progress):
+                counts |= _counts(session, plan, left, step)
+            for number, work in enumerate(plan.steps):
+                if number >= done and counts[number]:
+                    with watched(session, f"sequence {work.first}", progress):
+                        rows = _rows(session, plan, work, prefix)
+                        written.append(_write(options, plan.query, number, rows, counts[number]))
+    parts = [
+        {
+            **asdict(work),
+            "rows": counts.get(number, 0),
+            "kind": "earlier" if number < done else "written",
+        }
+        for number, work in enumerate(plan.steps)
+    ]
     return BackfillResult(
         rows=sum(each.rows for each in written),
         already=sum(each.skipped for each in written),
-        earlier=sum(counts[:done]),
+        earlier=sum(counts.get(number, 0) for number in range(done)),
         planned=sum(plan.rows.values()),
         steps=len(plan.steps),
         stream=options.streams[0],
         seconds=round(time.monotonic() - started, 3),
+        parts=joined_parts(parts),
     )
 
 
-def plan_backfill(folder: str, prefix: str, step: int = STEP) -> Plan:
-    """The steps of the export in `folder`. Raises OptionError for one that is not complete."""
+def joined_parts(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Stretches of sequences, those put together that follow each other, and MAX_LISTED at most."""
+    found: dict[str, dict[str, Any]] = {}
+    done: list[dict[str, Any]] = []
+    for part in parts:
+        last = found.get(part["stream"])
+        if last is not None and (last["kind"], last["last"] + 1) == (part["kind"], part["first"]):
+            last["last"] = part["last"]
+            last["rows"] += part["rows"]
+            continue
+        wanted = {name: part[name] for name in ("stream", "first", "last", "rows", "kind")}
+        found[part["stream"]] = wanted
+        done.append(wanted)
+    return done[:MAX_LISTED]
+
+
+def plan_backfill(folder: str, prefix: str, step: int = STEP, follow: bool = False) -> Plan:
+    """The steps of the export in `folder`, with `follow` of its first pieces that are complete.
+
+    Raises OptionError for an export that is not complete, unless that is followed.
+    """
     manifest = read_manifest(Path(folder))
-    pieces = manifest["pieces"]
-    if not all("rows" in piece for piece in pieces):
-        raise OptionError(f"the export in {folder} is not complete: finish it with --resume first")
+    whole = manifest["pieces"]
+    pieces = list(itertools.takewhile(lambda piece: "rows" in piece, whole))
+    if len(pieces) < len(whole) and not follow:
+        raise OptionError(
+            f"the export in {folder} is not complete: finish it with --resume first, or write what "
+            "is complete with --follow"
+        )
     steps, rows = [], {}
     for piece in pieces:
         stream, start, end = (piece["range"][name] for name in ("stream", "start", "end"))
@@ -158,9 +215,9 @@ def plan_backfill(folder: str, prefix: str, step: int = STEP) -> Plan:
             Step(stream, place, first, min(first + step - 1, end))
             for first in range(start, end + 1, step)
         ]
-    # The folder may move between two runs, and is no part of the name.
-    said = [[piece["range"] for piece in pieces], prefix, step]
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    # The folder may move between two runs, and more pieces may come: neither is in the name.
+    origin = manifest.get("id") or [piece["range"] for piece in whole[:1]]
+    digest = hashlib.sha256(json.dumps([origin, prefix, step], sort_keys=True).encode()).hexdigest()
     return Plan(manifest["request"]["format"], tuple(steps), rows, f"backfill-{digest[:32]}")
 
 
@@ -191,25 +248,30 @@ def _frame(spark: "SparkSession", plan: Plan, folder: str) -> "DataFrame":
     return reader.format(plan.form).load(folder)
 
 
-def _counts(spark: "SparkSession", plan: Plan, step: int) -> list[int]:
-    """Rows of each step. Raises LostRangeError when files of the export are not what it wrote."""
+def _counts(
+    spark: "SparkSession", plan: Plan, folders: Mapping[str, int], step: int
+) -> dict[int, int]:
+    """Rows of the steps of `folders`, by number, of which each has the rows named there.
+
+    Raises LostRangeError when files of the export are not what it wrote.
+    """
     from pyspark.sql import functions as f
 
-    counts = []
-    for folder, rows in plan.rows.items():
-        firsts = [work.first for work in plan.steps if work.folder == folder]
-        number = f.expr(f"(sequence - {firsts[0]}) div {step}").alias("number")
+    counts: dict[int, int] = {}
+    for folder, rows in folders.items():
+        numbers = [number for number, work in enumerate(plan.steps) if work.folder == folder]
+        at = f.expr(f"(sequence - {plan.steps[numbers[0]].first}) div {step}").alias("at")
         found = {
-            row["number"]: row["count"]
-            for row in _frame(spark, plan, folder).groupBy(number).count().collect()
+            row["at"]: row["count"]
+            for row in _frame(spark, plan, folder).groupBy(at).count().collect()
         }
-        here = [found.pop(number, 0) for number in range(len(firsts))]
-        if found or sum(here) != rows:
+        here = {number: found.pop(place, 0) for place, number in enumerate(numbers)}
+        if found or sum(here.values()) != rows:
             raise LostRangeError(
-                f"the files in {folder} have {sum(here)} of {rows} rows that were exported: bring "
-                "back what is missing, or export again into another folder"
+                f"the files in {folder} have {sum(here.values())} of {rows} rows that were "
+                "exported: bring back what is missing, or export again into another folder"
             )
-        counts += here
+        counts |= here
     return counts
 
 

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -109,7 +110,7 @@ def run_export(
     if resume:
         manifest = read_manifest(folder)
     else:
-        manifest = {"request": _request(source, form), "pieces": _cut(plan_ranges(options), piece)}
+        manifest = _begun(_request(source, form), _cut(plan_ranges(options), piece))
         folder.mkdir(parents=True)
         _write(folder, manifest)
     _check_incarnations(manifest, options)
@@ -140,7 +141,7 @@ def export_more(
     started = time.monotonic()
     check_more(source, path, form)
     options, folder = parse_options(source), Path(path)
-    manifest: dict[str, Any] = {"request": _request(source, form), "pieces": []}
+    manifest = _begun(_request(source, form), [])
     if (folder / MANIFEST).exists():
         manifest = read_manifest(folder)
     else:
@@ -204,6 +205,11 @@ def _work_off(
         path=path,
         seconds=round(time.monotonic() - started, 3),
     )
+
+
+def _begun(request: dict[str, str], pieces: list[dict[str, Any]]) -> dict[str, Any]:
+    """What `_export.json` says at first. By its `id` others know an export that grows and moves."""
+    return {"id": uuid.uuid4().hex, "request": request, "pieces": pieces}
 
 
 def _request(source: Mapping[str, str], form: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Plots of what jobs found: one picture each, drawn without a display."""
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from headwater.spark.jobs.anomaly import AnomalyResult
     from headwater.spark.jobs.audit import AuditResult
+    from headwater.spark.jobs.backfill import BackfillResult
+    from headwater.spark.jobs.export import ExportResult
     from headwater.spark.jobs.gaps import GapsResult
     from headwater.spark.jobs.uptime import UptimeResult
 
@@ -123,6 +125,53 @@ def plot_audit(result: "AuditResult", path: str) -> None:
         _rows(axes, [f"{kind}  {getattr(result, kind):,}" for kind in kinds])
         axes.set_xlim(0, result.end + 1)
         axes.set_xlabel("sequence")
+
+
+def plot_export(result: "ExportResult", path: str) -> None:
+    """A row for each stream, those with most rows first, with its pieces along the sequences:
+    yellow where messages of a piece expired, red where they were lost."""
+    from headwater.spark.jobs.export import read_manifest
+
+    stretches = [
+        {
+            "stream": piece["range"]["stream"],
+            "first": piece["range"]["start"],
+            "last": piece["range"]["end"],
+            "rows": piece["rows"],
+            "kind": "lost" if piece["lost"] else "expired" if piece["expired"] else "exported",
+        }
+        for piece in read_manifest(Path(result.path))["pieces"]
+        if "rows" in piece
+    ]
+    title = f"{result.rows:,} of {result.planned:,} messages exported"
+    _stretches(path, title, stretches, {
+        "exported": "tab:green", "expired": "gold", "lost": "tab:red"
+    })  # fmt: skip
+
+
+def plot_backfill(result: "BackfillResult", path: str) -> None:
+    """A row for each stream of origin, with what is in the target along its sequences: grey what
+    earlier runs wrote."""
+    title = f"{result.rows:,} of {result.planned:,} messages written into {result.stream}"
+    _stretches(path, title, result.parts, {"written": "tab:green", "earlier": "tab:gray"})
+
+
+def _stretches(
+    path: str, title: str, stretches: Sequence[Mapping[str, Any]], colors: Mapping[str, str]
+) -> None:
+    """Stretches of sequences of streams, in the color of their kind."""
+    rows: dict[str, int] = {}
+    for part in stretches:
+        rows[part["stream"]] = rows.get(part["stream"], 0) + part["rows"]
+    streams = sorted(rows, key=lambda stream: (-rows[stream], stream))[:MOST]
+    with _axes(path, title) as axes:
+        for part in stretches:
+            if part["stream"] in streams:
+                _stretch(axes, streams.index(part["stream"]), part, colors[part["kind"]])
+        _rows(axes, [f"{stream}  {rows[stream]:,}" for stream in streams])
+        axes.set_xlabel("sequence")
+        marks = [axes.barh(0, 0, color=color, label=kind) for kind, color in colors.items()]
+        axes.legend(handles=marks, loc="best")
 
 
 def _bar(axes: Any, row: int, from_us: int, until_us: int, color: str) -> None:

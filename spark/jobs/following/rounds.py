@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.spark.errors import OptionError
 from headwater.spark.jobs.audit import AuditResult, audit_state, check_audit, run_audit
+from headwater.spark.jobs.backfill import BackfillResult, joined_parts, run_backfill
 from headwater.spark.jobs.export import ExportResult, check_more, export_more
 from headwater.spark.jobs.following.notebook import Notebook, request_of
 from headwater.spark.jobs.watch import JobProgress
@@ -96,3 +98,27 @@ def check_export_rounds(source: Mapping[str, str], folder: str, form: str) -> No
     if any(name.lower() in ("ending", "endingtimestamp") for name in source):
         raise OptionError("--follow has no end: leave --ending away")
     check_more(source, folder, form)
+
+
+def backfill_round(
+    target: Mapping[str, str],
+    folder: str,
+    prefix: str,
+    before: BackfillResult | None,
+    spark: "SparkSession",
+    progress: Callable[[JobProgress], None] | None = None,
+) -> BackfillResult:
+    """Write the pieces that an export got since the last round; what all rounds did `before` is
+    added up."""
+    found = run_backfill(target, folder, prefix, progress, spark, follow=True)
+    if before is None:
+        return found
+    fresh = [part for part in found.parts if part["kind"] == "written"]
+    return replace(
+        found,
+        rows=before.rows + found.rows,
+        already=before.already + found.already,
+        earlier=before.earlier,
+        seconds=round(before.seconds + found.seconds, 3),
+        parts=joined_parts(before.parts + fresh),
+    )

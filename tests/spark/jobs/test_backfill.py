@@ -112,6 +112,65 @@ async def taken(publish: Callable) -> bool:
     return not await publish()
 
 
+def test_a_backfill_follows_an_export_that_follows(
+    spark: Any, server: Any, fill: Callable, run: Callable, tmp_path: Path, ledger: None
+) -> None:
+    fill("GROWS", [])
+    fill("LATER", [], subjects=["old.>"], duplicate_window=0.1)
+    out = str(tmp_path / "out")
+    export = ("export", "-s", server.url, "--stream", "GROWS", "--out", out, "--follow", "--once")
+    words = ("backfill", "-s", server.url, "--stream", "LATER", "--from", out, "--prefix", "old.")
+
+    def grow(first: int, count: int) -> None:
+        async def work(connection: Any, js: Any) -> None:
+            for n in range(first, first + count):
+                await js.publish(f"GROWS.{n}", b"%d" % n)
+
+        server.run(work)
+        assert run(*export).exit_code == 0
+
+    def followed() -> dict[str, Any]:
+        done = run(*words, "--follow", "--once")
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)["totals"]
+
+    assert run(*words, "--follow", "--once").exit_code == 2
+    grow(1, 0)
+    assert (followed()["planned"], followed()["steps"]) == (0, 0)
+    grow(1, 3)
+    totals = followed()
+    assert (totals["rows"], totals["earlier"], totals["planned"]) == (3, 0, 3)
+    grow(4, 2)
+    totals = followed()
+    assert (totals["rows"], totals["earlier"], totals["planned"]) == (2, 3, 5)
+    written = {"stream": "GROWS", "first": 4, "last": 5, "rows": 2, "kind": "written"}
+    assert totals["parts"] == [
+        {"stream": "GROWS", "first": 1, "last": 3, "rows": 3, "kind": "earlier"}, written
+    ]
+    # A piece that is not complete is left to later rounds; without --follow it is an error.
+    grow(6, 1)
+    manifest = Path(out) / MANIFEST
+    kept = manifest.read_text()
+    cut = json.loads(kept)
+    del cut["pieces"][2]["rows"]
+    manifest.write_text(json.dumps(cut))
+    assert (followed()["rows"], followed()["planned"]) == (0, 5)
+    whole = run(*words)
+    assert whole.exit_code == 2 and "--follow" in whole.stderr
+    manifest.write_text(kept)
+    # A whole backfill of the same export goes on where the other ended, in any folder.
+    moved = Path(out).rename(tmp_path / "moved")
+    server.run(lambda _, js: forgotten(js))
+    picture = tmp_path / "x.svg"
+    last = run(*words[:-3], str(moved), *words[-2:], "--json", "--plot", str(picture))
+    assert last.exit_code == 0, last.output
+    told = json.loads(last.stdout)
+    assert (told["rows"], told["earlier"], told["planned"]) == (1, 5, 6)
+    assert picture.read_bytes().startswith(b"<?xml")
+    found = [each for each in stored(server, "LATER") if each[0] != "old.probe"]
+    assert [subject for subject, _, _ in found] == [f"old.GROWS.{n}" for n in range(1, 7)]
+
+
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_every_format_comes_back(
     spark: Any, server: Any, fill: Callable, run: Callable, tmp_path: Path, ledger: None, form: str

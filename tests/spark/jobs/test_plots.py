@@ -1,5 +1,6 @@
 """Pictures of results: they are drawn, and what cannot be drawn is told at once."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,15 @@ import pytest
 from headwater.spark.errors import OptionError
 from headwater.spark.jobs.anomaly import AnomalyResult
 from headwater.spark.jobs.audit import AuditResult
+from headwater.spark.jobs.backfill import BackfillResult, joined_parts
+from headwater.spark.jobs.export import MANIFEST, ExportResult
 from headwater.spark.jobs.gaps import GapsResult
 from headwater.spark.jobs.plots import (
     check_plot,
     plot_anomaly,
     plot_audit,
+    plot_backfill,
+    plot_export,
     plot_gaps,
     plot_uptime,
 )
@@ -49,6 +54,11 @@ def audit(findings: list[dict[str, Any]]) -> AuditResult:
     return AuditResult(**dict.fromkeys(names, 1), end=100, findings=findings, seconds=1.0)
 
 
+def backfill(parts: list[dict[str, Any]]) -> BackfillResult:
+    counts = dict.fromkeys(("rows", "already", "earlier", "planned", "steps"), 9)
+    return BackfillResult(**counts, stream="HISTORY", seconds=1.0, parts=parts)
+
+
 SILENT = {"key": "a", "from_us": T + 10**7, "until_us": T + 2 * 10**7, "open": False}
 DRAWN = [
     (plot_gaps, gaps, {"key": "a", "first": 3, "last": 7, "missing": 5}),
@@ -56,6 +66,8 @@ DRAWN = [
     (plot_uptime, uptime, SILENT),
     (plot_anomaly, anomaly, {"key": "a", "t_us": T, "value": 1.0, "strangeness": 9.0}),
     (plot_audit, audit, {"kind": "missing", "first": 3, "last": 7, "messages": 5}),
+    (plot_backfill, backfill,
+     {"stream": "A", "kind": "earlier", "first": 3, "last": 7, "rows": 5}),
 ]
 
 
@@ -73,6 +85,40 @@ def test_findings_are_in_the_picture(
     assert some.read_bytes() != none.read_bytes()
     if form == "svg":
         assert len(some.read_bytes()) > len(none.read_bytes())
+
+
+def test_pieces_of_an_export_are_in_the_picture(tmp_path: Path) -> None:
+    def piece(stream: str, start: int, **more: int) -> dict[str, Any]:
+        of = {"stream": stream, "start": start, "end": start + 9}
+        return {"range": of, "rows": 10, "expired": 0, "lost": 0} | more
+
+    def drawn(name: str, pieces: list[dict[str, Any]]) -> str:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / MANIFEST).write_text(json.dumps({"request": {}, "pieces": pieces}))
+        counts = dict.fromkeys(("read_back", "pieces", "resumed", "planned", "expired", "lost"), 20)
+        result = ExportResult(rows=20, **counts, path=str(folder), seconds=1.0)
+        plot_export(result, f"{folder}.svg")
+        return Path(f"{folder}.svg").read_text()
+
+    whole = drawn("whole", [piece("A", 1), piece("B", 1)])
+    holes = drawn("holes", [piece("A", 1, lost=1), piece("B", 1, expired=2), {"range": {}}])
+    # matplotlib writes a color as its number: red twice, of the piece and of the legend.
+    assert whole.count("#d62728") < holes.count("#d62728")
+    assert whole.count("#ffd700") < holes.count("#ffd700")
+
+
+def test_stretches_that_follow_each_other_are_one() -> None:
+    def part(stream: str, first: int, kind: str) -> dict[str, Any]:
+        return {"stream": stream, "first": first, "last": first + 9, "rows": 5, "kind": kind}
+
+    parts = [part("A", 1, "earlier"), part("B", 1, "earlier"), part("A", 11, "earlier"),
+             part("A", 21, "written"), part("B", 31, "earlier")]  # fmt: skip
+    assert [(each["stream"], each["first"], each["last"], each["rows"], each["kind"])
+            for each in joined_parts(parts)] == [
+        ("A", 1, 20, 10, "earlier"), ("B", 1, 10, 5, "earlier"), ("A", 21, 30, 5, "written"),
+        ("B", 31, 40, 5, "earlier"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", ["x.doc", "nowhere/x.png", "png"])
