@@ -65,8 +65,12 @@ OPTIONS = {
     "endingTimestamp": "in place of ending: read messages stored before it (RFC 3339)",
     "partitions": "into how many ranges one stream is cut, 1 to 10000; default by size",
     "maxPartitions": (
-        "most tasks of a read or microbatch, which share ranges; default 64, or one for each "
-        "million rows or 128 MiB"
+        "most tasks of a read or microbatch, which share ranges; default by cores, without these "
+        "64, or one for each million rows or 128 MiB"
+    ),
+    "cores": (
+        "cores that Spark has: a read makes at most 32 tasks for each, of small ranges 4; sessions "
+        "of build_session know it, of a cluster by its settings"
     ),
     "columns": "comma-separated metadata columns: " + ", ".join(META_COLUMNS),
     "headers": "off, map (string to string) or raw (bytes)",
@@ -224,6 +228,7 @@ class SourceOptions:
     trigger_delay: float = DEFAULT_DELAY
     restart_recreated: bool = False
     max_partitions: int | None = None
+    cores: int | None = None
     from_latest: bool = False
     starts: tuple[tuple[str, str], ...] = ()
     ends: tuple[tuple[str, str], ...] = ()
@@ -302,6 +307,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         trigger_delay=_delay(options),
         restart_recreated=_choice(options, "onRecreated", ("fail", "restart")) == "restart",
         max_partitions=_number(options, "maxPartitions", int, 1, 10_000),
+        cores=_number(options, "cores", int, 1, 1 << 20),
         retry_timeout=DEFAULT_RETRY if retry is None else retry,
         account=_number(options, "account", int, 0, 1 << 62),
         max_bytes_per_trigger=_number(options, "maxBytesPerTrigger", int, 1, 1 << 53),

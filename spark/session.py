@@ -75,8 +75,10 @@ def build_session(
     for name, value in conf.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    from headwater.spark.read.cores import tell_cores
     from headwater.spark.source import HeadwaterSource
 
+    tell_cores(spark)
     spark.dataSource.register(HeadwaterSource)
     return spark
 

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from headwater.spark.errors import LostRangeError, OptionError, UnknownStreamError
 from headwater.spark.options import SourceOptions, parse_options
+from headwater.spark.read.cores import told_cores
 from headwater.spark.read.layout import Layout, default_layout, user_layout
 from headwater.spark.read.partition import packed, read_partition
 from headwater.spark.read.planning import SequenceRange, plan_ranges
@@ -47,6 +48,8 @@ class HeadwaterSource(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
         self._options = parse_options(options)
+        if self._options.cores is None:
+            self._options = replace(self._options, cores=told_cores())
         self._layout: Layout | None = None
         self._ranges: tuple[SequenceRange, ...] = ()
         self._unread: LostRangeError | UnknownStreamError | None = None
@@ -134,7 +137,7 @@ class HeadwaterReader(DataSourceReader):
         if self._options.bucket and not self._options.changes:
             # The last value of a key shows only at the end: one task reads a table.
             ranges = ranges[:1]
-        return packed(ranges, self._options.max_partitions)
+        return packed(ranges, self._options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_partition(self._options, self._layout, partition)

@@ -14,7 +14,7 @@ from headwater.spark.read.block_fetch import BlockFetch
 from headwater.spark.read.consumer_fetch import ConsumerFetch
 from headwater.spark.read.latest_values import LatestValues
 from headwater.spark.read.layout import BatchMaker, Layout, wanted_columns
-from headwater.spark.read.planning import TARGET_BYTES, TARGET_ROWS, SequenceRange
+from headwater.spark.read.planning import TARGET_BYTES, TARGET_ROWS, TASKS_PER_CORE, SequenceRange
 from headwater.spark.read.range_reader import Fetch, RangeReader
 from headwater.spark.wire.wire_reader import WireReader
 
@@ -26,8 +26,11 @@ _FREEZE_READS = 4
 _reads = 0
 #: The end of a range that goes on to wherever its stream ends.
 OPEN_END = 1 << 53
-#: Tasks of small ranges: more than a cluster of some size has cores, and little overhead on one.
+#: Tasks of small ranges where the number of cores is not known: more than a cluster of some size
+#: has, and little overhead on one.
 DEFAULT_MOST = 64
+#: Tasks of small ranges for each core: more would only add their own cost.
+SMALL_PER_CORE = 4
 #: What a range costs beside its rows, in rows: a few questions to the server.
 RANGE_ROWS = 5000
 
@@ -45,16 +48,13 @@ class RangePartition(InputPartition):
         return f"RangePartition({', '.join(map(str, self.works))})"
 
 
-def packed(works: Sequence[SequenceRange], most: int | None) -> list[InputPartition]:
-    """Partitions of ranges, in their order: one for each, as long as these are not more than
-    `most`; above that, ranges share partitions of about equal size. None is `DEFAULT_MOST`, or
-    more for ranges that are large together."""
+def packed(works: Sequence[SequenceRange], options: SourceOptions) -> list[InputPartition]:
+    """Partitions of ranges, in their order: one for each, as long as these are not more than the
+    options, the cores and the rows ask for; above that, ranges share partitions of about equal
+    size."""
     # A range has a cost of its own, however few rows it has.
     sizes = [work.planned + RANGE_ROWS for work in works]
-    if most is None:
-        rows = sum(work.planned for work in works)
-        size = sum(work.planned * work.mean_bytes for work in works)
-        most = max(DEFAULT_MOST, int(max(rows / TARGET_ROWS, size / TARGET_BYTES)) + 1)
+    most = options.max_partitions or _useful(works, options)
     if len(works) <= most:
         return [RangePartition(work) for work in works]
     share = sum(sizes) / most
@@ -64,6 +64,17 @@ def packed(works: Sequence[SequenceRange], most: int | None) -> list[InputPartit
         groups[min(most - 1, int((before + size / 2) / share))].append(work)
         before += size
     return [RangePartition(*group) for group in groups if group]
+
+
+def _useful(works: Sequence[SequenceRange], options: SourceOptions) -> int:
+    """How many partitions there is use for: more where ranges are large together, and not more
+    than the cores can share. Who says the number of `partitions` of a stream means it."""
+    rows = sum(work.planned for work in works)
+    size = sum(work.planned * work.mean_bytes for work in works)
+    large = int(max(rows / TARGET_ROWS, size / TARGET_BYTES)) + 1
+    if options.cores is None or options.partitions is not None:
+        return max(DEFAULT_MOST, large)
+    return min(max(SMALL_PER_CORE * options.cores, large), TASKS_PER_CORE * options.cores)
 
 
 def read_partition(

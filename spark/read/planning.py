@@ -25,6 +25,8 @@ TARGET_ROWS = 1_000_000
 TARGET_BYTES = 128 << 20
 #: Most partitions of one stream.
 MAX_PARTITIONS = 10_000
+#: Most partitions for each core: a lost task costs no more than that part of a core's work.
+TASKS_PER_CORE = 32
 #: Tries to count rows in a moment in which no message comes in.
 COUNT_TRIES = 5
 
@@ -164,7 +166,7 @@ def recreated(stream: str) -> StreamRecreatedError:
 def _ranges(
     connection: Connection, options: SourceOptions, plan: StreamPlan
 ) -> Iterator[SequenceRange]:
-    ranges = list(cut_ranges(plan, options.partitions))
+    ranges = list(cut_ranges(plan, options.partitions, options.cores))
     if plan.held == plan.end - plan.start + 1:
         counts = [work.end - work.start + 1 for work in ranges]
     elif len(ranges) == 1 and plan.held is not None:
@@ -364,15 +366,21 @@ def _create(
     return connection.api(subject, {"stream_name": stream, "config": config})
 
 
-def cut_ranges(plan: StreamPlan, partitions: int | None) -> Iterator[SequenceRange]:
-    """Cut the plan into ranges of nearly equal length; none when there is nothing to read."""
+def cut_ranges(
+    plan: StreamPlan, partitions: int | None, cores: int | None = None
+) -> Iterator[SequenceRange]:
+    """Cut the plan into ranges of nearly equal length; none when there is nothing to read.
+
+    Without a number of `partitions` their size decides, and how many `cores` can share.
+    """
     span = plan.end - plan.start + 1
     if span <= 0:
         return
     if partitions is None:
         rows = span if plan.held is None else min(span, max(plan.held, 1))
         wanted = max(rows / TARGET_ROWS, rows * plan.mean_bytes / TARGET_BYTES)
-        partitions = min(MAX_PARTITIONS, int(wanted) + 1)
+        most = MAX_PARTITIONS if cores is None else min(MAX_PARTITIONS, TASKS_PER_CORE * cores)
+        partitions = min(most, int(wanted) + 1)
     partitions = min(partitions, span)
     for index in range(partitions):
         yield SequenceRange(

@@ -213,7 +213,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 position = _beginning(place["incarnation"])
             if place["sequence"] > position["sequence"]:
                 parts += self._plan(stream, position, place["sequence"])
-        return packed(parts, self._options.max_partitions)
+        return packed(parts, self._options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_partition(self._options, self._layout, partition)

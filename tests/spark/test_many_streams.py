@@ -42,6 +42,24 @@ def test_a_batch_over_a_pattern(spark: Any, server: Any, fill: Callable) -> None
     assert found == [*wanted, ("LOT-3", 14), ("LOT-3", 15)]
 
 
+def test_the_cores_of_the_session_bound_the_tasks_of_small_streams(
+    spark: Any, server: Any, fill: Callable
+) -> None:
+    for n in range(9):
+        fill(f"CORE-{n}", numbered(f"CORE-{n}", 1))
+    reader = spark.read.format("headwater").options(servers=server.url, streams="CORE-*")
+
+    def tasks(**more: str) -> int:
+        frame = reader.options(**more).load()
+        assert frame.count() == 9
+        return frame.rdd.getNumPartitions()
+
+    # The session of the tests has two cores.
+    assert tasks() == 8
+    assert tasks(cores="1") == 4
+    assert tasks(cores="3") == 9
+
+
 class Fleet:
     """A query over the streams `FLEET-*` into a folder, from one checkpoint."""
 

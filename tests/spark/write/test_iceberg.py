@@ -1,4 +1,4 @@
-"""Microbatches into an Iceberg table: each message once, when a batch is run again too."""
+"""Batches into an Iceberg table: each message once, when a batch is run again too."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.spark.write.iceberg import _append, iceberg_batches
+from headwater.spark.errors import OptionError
+from headwater.spark.write.iceberg import _append, iceberg_batches, write_iceberg
 
 pytest.importorskip("pyiceberg", reason="the package pyiceberg is not installed")
 pytest.importorskip("sqlalchemy", reason="pyiceberg's catalog in a file needs sqlalchemy")
@@ -77,3 +78,32 @@ def test_a_driver_that_was_overtaken_appends_nothing(
     assert table.scan().to_arrow().num_rows == 6
     assert table.properties["headwater.q"] == "1"
     assert "commit.retry.num-retries" not in table.properties
+
+
+def test_a_batch_write_with_a_name_is_appended_once(
+    spark: Any, server: Any, fill: Callable, place: dict[str, str]
+) -> None:
+    rows = [("ICEB.a", b"%d" % n, {"n": str(n)} if n % 2 else None) for n in range(60)]
+    fill("ICEB", rows)
+    source = server.options("ICEB", headers="map", partitions="3")
+    frame = spark.read.format("headwater").options(**source).load()
+
+    def write(name: str, frame: Any = frame) -> int:
+        return write_iceberg(frame, TABLE, name, **place)
+
+    assert write("first") == 60
+    assert write("first") == 0
+    found = opened(place).load_table(TABLE).scan().to_arrow().sort_by("sequence").to_pylist()
+    assert [(each["sequence"], each["payload"], dict(each["headers"])) for each in found] == [
+        (n + 1, payload, headers or {}) for n, (_, payload, headers) in enumerate(rows)
+    ]
+    assert len(opened(place).load_table(TABLE).snapshots()) == 1
+    # Without a name it is appended each time; a write of nothing is a write, too.
+    assert write("", frame.where("sequence > 50")) == 10
+    assert write("none", frame.where("payload = 'x'")) == 0
+    assert opened(place).load_table(TABLE).scan().to_arrow().num_rows == 70
+    # The table takes microbatches behind it.
+    _append(opened(place), TABLE, frame.where("sequence <= 5").toArrow(), "headwater.q", 0)
+    assert opened(place).load_table(TABLE).scan().to_arrow().num_rows == 75
+    with pytest.raises(OptionError, match="write_id"):
+        write("a b")
