@@ -14,14 +14,13 @@ from bench import machine
 from bench.servers import HOST, Recipe, Server, anchor, end_on_sigterm, free_port, headwater
 from bench.spark.filling import fill, json_payloads, raw_payloads
 from bench.spark.prepared import PreparedSource
-from bench.spark.rows import ROWS, Amounts, Bench, Figure, write_record
+from bench.spark.rows import CORES, ROWS, Amounts, Bench, Figure, write_record
 
 SIZES = {
     "tiny": Amounts(4000, 100, 1, 6),
     "small": Amounts(400_000, 100, 2, 20),
     "normal": Amounts(),
 }
-CORES = 2
 
 
 @click.command()

@@ -8,6 +8,13 @@ from dataclasses import dataclass
 import psutil
 
 
+def server_cpu(pid: int) -> float:
+    """Seconds of processor time of a server and of all below it."""
+    process = psutil.Process(pid)
+    times = [one.cpu_times() for one in [process, *process.children(recursive=True)]]
+    return sum(one.user + one.system for one in times)
+
+
 @dataclass(frozen=True)
 class Cost:
     """Seconds of processors, and of the clock."""

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.servers import HOST, Server
-from bench.spark.cost import cheapest, cost_of, spark_cpu
+from bench.spark.cost import cheapest, cost_of, server_cpu, spark_cpu
 from bench.spark.prepared import SCHEMAS
 
 #: Columns that are read of telemetry.
 FIELDS = SCHEMAS["json"]
 PARTITIONS = 8
 LAST = 10
+#: Cores of the session.
+CORES = 2
 WARM = 10
 
 
@@ -214,18 +216,25 @@ def _microbatches(bench: Bench, frame: Any) -> tuple[float, float]:
 
 
 def partitions(bench: Bench) -> Iterator[Figure]:
-    """Two tasks beside one, by the clock."""
-    spans = [
-        cheapest(
-            lambda frame=frame: drop(frame),  # type: ignore[misc]
-            bench.amounts.rounds,
-        ).wall
-        for frame in (
-            bench.stream(bench.ours, "RAW", readPath="block", partitions=count).load()
-            for count in ("1", "2")
-        )
+    """Two tasks beside one, by the clock, and what the cores leave for the second one: the server,
+    the Python worker and the JVM work at the same time for one task, too."""
+    frames = [
+        bench.stream(bench.ours, "RAW", readPath="block", partitions=count).load()
+        for count in ("1", "2")
     ]
-    yield Figure("rate of two partitions / of one, block read", spans[0] / spans[1], "", floor=1.7)
+    spans: list[list[float]] = [[], []]
+    busy = []
+    for _ in range(bench.amounts.rounds + 1):
+        for found, frame in zip(spans, frames, strict=True):
+            before = server_cpu(bench.ours.pid)
+            cost = cost_of(partial(drop, frame))
+            found.append(cost.wall)
+            if found is spans[0]:
+                busy.append((cost.cpu + server_cpu(bench.ours.pid) - before) / cost.wall)
+    rate, most = min(spans[0]) / min(spans[1]), CORES / max(busy)
+    yield Figure("cores that one partition keeps busy, its server included", max(busy), "")
+    yield Figure(f"two partitions / one, the most that {CORES} cores leave", most, "")
+    yield Figure("rate of two partitions / of one, block read", rate, "", floor=1.7)
 
 
 #: By name; all of them have a session with two cores, which one partition does not use.

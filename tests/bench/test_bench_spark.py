@@ -9,7 +9,7 @@ import pytest
 
 from bench.spark.rows import Figure
 
-FIGURES = 17
+FIGURES = 19
 LIMIT_S = 400
 
 
