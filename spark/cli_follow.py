@@ -1,6 +1,7 @@
 """What `--follow` does on the command line: findings as lines of JSON, totals at the end."""
 
 import json
+import logging
 import signal
 import sys
 import tempfile
@@ -81,18 +82,32 @@ def taken(given: dict[str, Any], **others: Any) -> Following:
 
 @contextmanager
 def until_interrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the block, and are no failure."""
+    """Ctrl-C and SIGTERM end the block, and are no failure; nor is what the block ends with then: a
+    call into the JVM that is cut off fails in some way of its own."""
+    told = []
 
     def end(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+        # The bridge to the JVM would log each call that is cut off.
+        logging.disable(logging.ERROR)
+        before = old[number]
+        if callable(before):
+            before(number, frame)
         raise KeyboardInterrupt
 
-    old = signal.signal(signal.SIGTERM, end)
+    old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in old:
+        signal.signal(number, end)
     try:
         yield
-    except KeyboardInterrupt:
+    except (Exception, KeyboardInterrupt) as error:
+        if not told and not isinstance(error, KeyboardInterrupt):
+            raise
         click.echo("ended", err=True)
     finally:
-        signal.signal(signal.SIGTERM, old)
+        for number, before in old.items():
+            signal.signal(number, before)
+        logging.disable(logging.NOTSET)
 
 
 def watch(query: "StreamingQuery", notebook: "Notebook") -> None:

@@ -54,6 +54,8 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "headers": tuple(MapType(StringType(), StringType(), nulls) for nulls in (True, False)),
     "id": (StringType(),),
 }
+#: Columns of Kafka's sink, with what they are here.
+_KAFKAS = {"value": "'payload'", "key": "'subject'", "topic": "the option 'stream'"}
 _KV_TYPES = {"key": (StringType(),), "value": _TYPES["payload"], "headers": _TYPES["headers"]}
 
 
@@ -85,7 +87,11 @@ def check_columns(
     for field in schema.fields:
         types = known.get(field.name)
         if types is None:
-            raise OptionError(f"column {field.name!r} is unknown: there are {', '.join(known)}")
+            kafka = "" if bucket else _KAFKAS.get(field.name, "")
+            hint = f": what is {field.name!r} for Kafka's sink is {kafka} here" if kafka else ""
+            raise OptionError(
+                f"column {field.name!r} is unknown{hint}. There are {', '.join(known)}"
+            )
         if field.dataType not in types:
             raise OptionError(
                 f"column {field.name!r} has type {field.dataType.simpleString()}, not "

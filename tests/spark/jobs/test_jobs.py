@@ -274,6 +274,33 @@ def test_an_export_goes_on_where_it_stopped(
         run_export(source, str(out), resume=True, spark=spark)
 
 
+RANGED = [
+    ("rollup", "--out", "{}/rollup"),
+    ("gaps",),
+    ("anomaly", "--value", "n"),
+    ("uptime", "--silence", "5s"),
+    ("export", "--out", "{}/export"),
+]
+
+
+def test_expired_messages_are_an_error_or_are_allowed(
+    server: Any, fill: Callable, run: Callable, tmp_path: Path
+) -> None:
+    """A start that is gone is an error before Spark is needed, whose advice is an option there is."""
+    fill("AGED", heartbeats("AGED"), max_msgs=20)
+    for words in RANGED:
+        name, *more = (word.format(tmp_path) for word in words)
+        begin = [name, "-s", server.url, "--stream", "AGED", "--starting", "3", *more]
+        refused = run(*begin)
+        assert refused.exit_code == 1 and "--allow-expired" in refused.stderr, refused.output
+        also = run(*begin[:5], "--no-allow-expired", *begin[5:])
+        assert also.exit_code == 1 and "--allow-expired" in also.stderr
+        if name in ("gaps", "export"):
+            allowed = run(*begin, "--allow-expired", "--json")
+            told = json.loads(allowed.stdout)
+            assert (allowed.exit_code, told["planned"], told["lost"]) == (0, 20, 0), allowed.output
+
+
 @pytest.mark.parametrize(
     "words",
     [

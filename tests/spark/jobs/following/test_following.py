@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from nats.js.api import StreamSource
 
+from headwater.spark.cli_follow import until_interrupted
 from headwater.spark.errors import OptionError
 from headwater.spark.jobs.following.notebook import NAME, Notebook
 from tests.spark.jobs.test_rollup import START, reading
@@ -55,6 +57,24 @@ def test_a_notebook_is_of_one_job(tmp_path: Path) -> None:
     (folder / "x").touch()
     with pytest.raises(OptionError, match="other files"):
         Notebook(str(folder), {})
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_a_signal_cuts_off_is_no_failure(number: signal.Signals) -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+
+    def call() -> None:
+        """As a call into the JVM, which turns the interruption into an error of its own."""
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt as error:
+            raise OSError("the connection is broken") from error
+
+    with until_interrupted():
+        call()
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+    with pytest.raises(OSError, match="without"), until_interrupted():
+        raise OSError("without a signal")
 
 
 def test_a_rollup_writes_each_window_once_and_counts_what_is_late(
