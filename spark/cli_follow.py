@@ -84,13 +84,13 @@ def taken(given: dict[str, Any], **others: Any) -> Following:
 def until_interrupted() -> Iterator[None]:
     """Ctrl-C and SIGTERM end the block, and are no failure; nor is what the block ends with then: a
     call into the JVM that is cut off fails in some way of its own."""
-    told = []
+    told: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
         told.append(number)
         # The bridge to the JVM would log each call that is cut off.
         logging.disable(logging.ERROR)
-        before = old[number]
+        before = old[signal.Signals(number)]
         if callable(before):
             before(number, frame)
         raise KeyboardInterrupt

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -21,12 +22,30 @@ START_SECONDS = 20
 SESSION_SECONDS = 600
 """Limit of a test that uses Spark: the first of them starts the session, on whatever machine."""
 SERVER_KINDS = ("nats-server", "headwater")
+JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""What is compiled well pays after minutes, and a test takes seconds: a third of the time less."""
+EVERY = os.environ.get("HEADWATER_SPARK") == "all"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(SESSION_SECONDS))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_jvms() -> Iterator[None]:
+    """All JVMs of tests, those of other processes too, have `JVM_FLAGS`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", JVM_FLAGS)
+        yield
+
+
+@pytest.fixture
+def one_server(request: pytest.FixtureRequest) -> None:
+    """For what does not depend on the server, beside other tests that read from both of them."""
+    if "nats-server" in request.node.name and not EVERY:
+        pytest.skip("minutes: HEADWATER_SPARK=all")
 
 
 @dataclass

@@ -82,6 +82,7 @@ def test_planted_values_are_found_exactly(
     assert wrong.exit_code == 2 and "--follow" in wrong.stderr
 
 
+@pytest.mark.usefixtures("one_server")
 def test_a_query_that_follows_goes_on_where_it_was(
     spark: Any, server: Any, fill: Callable, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def expected(name: str, target: str) -> list[tuple[str, bytes, dict[str, str]]]:
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("one_server")
 def test_a_backfill_goes_on_where_it_stopped(
     spark: Any, server: Any, fill: Callable, run: Callable, tmp_path: Path, ledger: None,
     monkeypatch: pytest.MonkeyPatch,
@@ -191,6 +192,7 @@ def test_every_format_comes_back(
     )
 
 
+@pytest.mark.usefixtures("one_server")
 def test_what_cannot_be_backfilled(
     spark: Any, server: Any, fill: Callable, run: Callable, tmp_path: Path, ledger: None
 ) -> None:

@@ -49,6 +49,7 @@ def test_a_mirror_elsewhere_gets_no_login_of_the_origin() -> None:
     assert _mirror(given | {"mirror_server": "b"}) == {"servers": "b", "stream": "S"}
 
 
+@pytest.mark.usefixtures("one_server")
 def test_an_audit_finds_what_a_mirror_lacks_and_has_too_much(
     spark: Any, server: Any, fill: Callable, run: Callable, tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ def test_gaps_of_counters_and_times_are_found_exactly(
     assert both.exit_code == 2 and "state one" in both.stderr
 
 
+@pytest.mark.usefixtures("one_server")
 def test_gaps_of_sequences_are_found_over_the_bounds_of_buckets(
     spark: Any, server: Any, fill: Callable, run: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,7 +288,7 @@ RANGED = [
 def test_expired_messages_are_an_error_or_are_allowed(
     server: Any, fill: Callable, run: Callable, tmp_path: Path
 ) -> None:
-    """A start that is gone is an error before Spark is needed, whose advice is an option there is."""
+    """A start that is gone is an error before Spark is needed; its advice is an option there is."""
     fill("AGED", heartbeats("AGED"), max_msgs=20)
     for words in RANGED:
         name, *more = (word.format(tmp_path) for word in words)

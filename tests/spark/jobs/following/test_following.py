@@ -1,7 +1,6 @@
 """Jobs that follow: whatever is planted is told once, whenever they stop and go on."""
 
 import json
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -17,12 +16,8 @@ from headwater.spark.jobs.following.notebook import NAME, Notebook
 from tests.spark.jobs.test_rollup import START, reading
 from tests.waiting import until_state
 
-
-@pytest.fixture(autouse=True)
-def one_server(request: pytest.FixtureRequest) -> None:
-    """What a job keeps does not depend on the server; reads are compared elsewhere."""
-    if "nats-server" in request.node.name and os.environ.get("HEADWATER_SPARK") != "all":
-        pytest.skip("minutes: HEADWATER_SPARK=all")
+pytestmark = pytest.mark.usefixtures("one_server")
+"""What a job keeps does not depend on the server; reads are compared elsewhere."""
 
 
 def publish(server: Any, messages: list[tuple[str, bytes]]) -> None:

@@ -1,8 +1,8 @@
 """A job that follows is killed with all its processes, and started again: nothing twice or lost."""
 
 import json
-import os
 import random
+import signal
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -12,25 +12,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headwater.spark.jobs.export import MANIFEST
 from headwater.spark.jobs.following.notebook import NAME
 from headwater.spark.options import parse_options
+from headwater.spark.write.ledger import STREAM as LEDGER
 from headwater.spark.write.sink import HeadwaterWriter
+from tests.spark.conftest import EVERY
 from tests.spark.driver_process import END_S, Driver
 from tests.spark.jobs.test_rollup import START, reading
-from tests.waiting import until_seen
+from tests.waiting import until, until_seen
 
-EVERY = os.environ.get("HEADWATER_SPARK") == "all"
 MESSAGES = 3_000
 BATCH = 1_000
 WINDOW_S = 10
 KEYS = 5
-
-
-@pytest.fixture(autouse=True)
-def one_server(request: pytest.FixtureRequest) -> None:
-    """What a job keeps does not depend on the server."""
-    if "nats-server" in request.node.name and not EVERY:
-        pytest.skip("minutes: HEADWATER_SPARK=all")
+PIECES, PIECE = 3, 20_000
+"""Pieces of an export, and messages of one."""
+pytestmark = pytest.mark.usefixtures("one_server")
+"""What a job keeps does not depend on the server."""
 
 
 def write(server: Any, name: str, payloads: list[bytes], keys: list[int]) -> None:
@@ -163,3 +162,78 @@ def test_gaps_are_counted_once(server: Any, fill: Callable, driver_folder: Path)
     totals = lines[-1]["totals"]
     assert totals["gaps"] == len(missing) and totals["read"] == MESSAGES
     assert totals["missing"] == sum(last - first + 1 for _, first, last in missing)
+
+
+def exported(folder: Path) -> None:
+    """An export of messages 1 to PIECES * PIECE, as the job leaves it."""
+    pieces = []
+    for start in range(1, PIECES * PIECE, PIECE):
+        sequences = range(start, start + PIECE)
+        place = folder / "stream=ORIGIN" / f"from={start}"
+        place.mkdir(parents=True)
+        rows = {
+            "subject": [f"at.{n}" for n in sequences],
+            "sequence": pa.array(sequences, pa.int64()),
+            "timestamp": pa.array([n * 1000 for n in sequences], pa.timestamp("us", "UTC")),
+            "headers": pa.array([None] * PIECE, pa.map_(pa.string(), pa.string())),
+            "payload": [b"%d" % n for n in sequences],
+        }
+        pq.write_table(pa.table(rows), place / "part-0.parquet")
+        work = {"stream": "ORIGIN", "start": start, "end": start + PIECE - 1}
+        pieces.append({"range": work, "rows": PIECE})
+    said = {"id": "1", "request": {"format": "parquet"}, "pieces": pieces}
+    (folder / MANIFEST).write_text(json.dumps(said))
+
+
+def stopped_at(server: Any, driver: Driver, messages: int) -> None:
+    """Stop the server once the target has so many: the job cannot end its step."""
+
+    async def work(connection: Any, js: Any) -> None:
+        async def there() -> bool:
+            assert driver.alive(), driver.log[-4000:]
+            return (await js.stream_info("HISTK")).state.last_seq >= messages
+
+        await until(there, f"{messages} messages", END_S)
+        server.process.send_signal(signal.SIGSTOP)
+
+    server.run(work)
+
+
+@pytest.mark.timeout(4 * END_S)
+def test_a_backfill_writes_each_message_once(
+    server: Any, fill: Callable, driver_folder: Path
+) -> None:
+    if not EVERY:
+        pytest.skip("half a minute: HEADWATER_SPARK=all")
+    out = driver_folder / "out"
+    exported(out)
+    fill("HISTK", [], subjects=["old.>"], duplicate_window=0.1)
+    words = ["run", "backfill", "-s", server.url, "--stream", "HISTK", "--from", str(out)]
+    words += ["--prefix", "old.", "--follow", "--master", "local[2]"]
+    driver = Driver(driver_folder, "tests.spark.jobs.following.small_batches", *words)
+    try:
+        stopped_at(server, driver, PIECE + PIECE // 4)
+        driver.kill_all()
+    finally:
+        driver.end()
+        server.process.send_signal(signal.SIGCONT)
+    half = server.run(lambda _, js: js.stream_info("HISTK")).state.last_seq
+    assert 0 < half < PIECES * PIECE and half % PIECE
+    again = Driver(driver_folder, "tests.spark.jobs.following.small_batches", *words, "--once")
+    try:
+        again.finish()
+    finally:
+        again.end()
+    totals = json.loads(again.log.splitlines()[-1])["totals"]
+    assert totals["rows"] + totals["already"] + totals["earlier"] == PIECES * PIECE
+    assert totals["already"] == half % PIECE and totals["earlier"] == half - half % PIECE
+
+    async def written(connection: Any, js: Any) -> list[str]:
+        subscription = await js.subscribe(">", stream="HISTK", ordered_consumer=True)
+        found = [await subscription.next_msg(timeout=20) for _ in range(PIECES * PIECE)]
+        assert (await js.stream_info("HISTK")).state.last_seq == PIECES * PIECE
+        return [each.headers["Nats-Msg-Id"] for each in found]
+
+    ids = server.run(written)
+    assert ids == [f"ORIGIN:{n}" for n in range(1, PIECES * PIECE + 1)]
+    server.run(lambda _, js: js.delete_stream(LEDGER))
