@@ -257,6 +257,7 @@ def schema(**columns: Any) -> StructType:
         ({"subject": "string", "payload": "string"}, False, True, "'id' is missing.*concat"),
         ({"subject": "string", "payload": "long"}, False, False, "bigint, not binary or string"),
         ({"subject": "string", "payload": "binary", "more": "integer"}, False, False, "unknown"),
+        ({"subject": "string", "value": "binary"}, False, False, "Kafka.s sink is .payload. here"),
     ],
 )
 def test_columns(columns: dict[str, str], overwrite: bool, with_id: bool, words: str) -> None:
