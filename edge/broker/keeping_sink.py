@@ -1,9 +1,14 @@
-"""A sink that keeps what it gets, until somebody else listens to the same subject."""
+"""A sink that keeps what it gets, until somebody else listens to the same subject.
+
+Other nodes hear of the new subscription at different times. So for a moment the sink passes on what
+comes by routes, except from the node of the heir: its sender may not know the heir yet. Where it
+does, a message comes twice.
+"""
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Msg, Sink
+from cython.cimports.headwater.edge.kernel.kernel import KIND_INTERNAL, Endpoint, Msg, Sink
 
 KEPT_MAX = cython.declare(cython.Py_ssize_t, 1000)
 KEPT_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1 << 20)
@@ -16,6 +21,7 @@ class KeepingSink(Sink):
     account: Account
     kept: list
     size: cython.Py_ssize_t
+    heir = cython.declare(Sink, visibility="public")
 
     def __init__(self, account: Account, subject: bytes):
         Sink.__init__(self, subject, None)
@@ -29,6 +35,10 @@ class KeepingSink(Sink):
         body: cython.p_char = cython.cast(cython.p_char, m.body)
         if self.closed or len(self.kept) >= KEPT_MAX or self.size + m.size > KEPT_BYTES_MAX:
             return 0
+        if self.heir is not None:
+            if sender is None or sender.kind <= KIND_INTERNAL or sender is self.heir.owner:
+                return 0
+            self.account.kernel.loop.call_soon(self.pass_on)
         self.size += m.size
         self.delivered += 1
         self.kept.append(
@@ -46,11 +56,17 @@ class KeepingSink(Sink):
         )
         return 1
 
-    def release(self) -> int:
-        """End, and publish what was kept, as it came; returns how much that was."""
+    def release(self, heir: Sink) -> int:
+        """Publish what was kept, as it came, and what comes by routes from now on; `heir` is the
+        sink of who listens now. Returns how much was kept."""
+        self.heir = heir
+        return self.pass_on()
+
+    def pass_on(self) -> int:
+        """Publish what is kept; returns how much that was."""
         kept: list = self.kept
         self.kept = []
-        self.account.remove(self)
+        self.size = 0
         for subject, payload, reply, headers, shown in kept:
             self.account.send(subject, payload, reply, headers, shown)
         return len(kept)

@@ -17,8 +17,10 @@ from headwater.edge.view.node_view import NodeView
 
 PART_SECONDS = 2.0
 """That answers wait for their client, and a client's last words are heard."""
-STOP_SECONDS = 1.0
-"""That a node which stops at once waits for both."""
+FOLLOW_SECONDS = 0.5
+"""That other nodes may need to hear where a client listens now."""
+STOP_SECONDS = 1.5
+"""That a node which stops at once waits for all of it."""
 REASON = "Server Shutdown"
 INBOX = b"_INBOX."
 """What the inboxes of all official clients begin with; nobody else listens to one."""
@@ -30,11 +32,11 @@ class Inboxes:
     """Inboxes of one account whose clients are on their way to another node."""
 
     def __init__(
-        self, account: Account, loop: asyncio.AbstractEventLoop, released: Callable[[], None]
+        self, account: Account, loop: asyncio.AbstractEventLoop, removed: Callable[[], None]
     ) -> None:
         self.account = account
         self.loop = loop
-        self.released = released
+        self.removed = removed
         """Called when what was kept for an inbox is there no more."""
         self.sinks: dict[bytes, KeepingSink] = {}
         account.add_watcher(self)
@@ -44,26 +46,31 @@ class Inboxes:
         if subject not in self.sinks:
             sink = self.sinks[subject] = KeepingSink(self.account, subject)
             self.account.insert(sink)
-            self.loop.call_later(PART_SECONDS, self.release, sink)
+            self.loop.call_later(PART_SECONDS, self.remove, sink)
 
     def interest_added(self, sink: Any) -> None:
         """As of `Account.add_watcher`: somebody listens."""
         kept = self.sinks.get(sink.subject)
-        if kept is not None and sink is not kept and sink.queue is None:
+        if kept is not None and sink is not kept and sink.queue is None and kept.heir is None:
             # The account is not to change while it tells of a change.
-            self.loop.call_soon(self.release, kept)
+            self.loop.call_soon(self.release, kept, sink)
 
     def interest_removed(self, sink: Any) -> None:
         """As of `Account.add_watcher`."""
 
-    def release(self, sink: KeepingSink) -> None:
-        """Let go of what was kept: to whoever listens now."""
+    def release(self, sink: KeepingSink, heir: Any) -> None:
+        """Give what was kept to who listens now, and for a moment what still comes here."""
+        count = sink.release(heir)
+        if count:
+            log.debug("%d answers on %r follow their client", count, sink.subject)
+        self.loop.call_later(FOLLOW_SECONDS, self.remove, sink)
+
+    def remove(self, sink: KeepingSink) -> None:
+        """Keep nothing any more."""
         if self.sinks.get(sink.subject) is sink:
             del self.sinks[sink.subject]
-            count = sink.release()
-            if count:
-                log.debug("%d answers on %r follow their client", count, sink.subject)
-            self.released()
+            self.account.remove(sink)
+            self.removed()
 
 
 class Parting:

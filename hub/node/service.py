@@ -48,7 +48,7 @@ log = logging.getLogger("headwater.cluster")
 
 ARRIVAL_SECONDS = 0.1
 """That a handover waits for what other nodes have sent."""
-HAND_OVER_SECONDS = 1.0
+HAND_OVER_SECONDS = 2.0
 """That a stop waits for other nodes to lead what is led here."""
 ACCOUNT = "$RAFT"
 """Of the store's streams that hold the state of groups which are no user's."""

@@ -268,7 +268,13 @@ async def test_a_rolling_restart_shows_as_reconnects(tmp_path: Path, way: str) -
             await nodes.ready()
             await whole(await nodes.client(index), "S")
         await load.end()
-        assert load.errors == []
+        if way == "stop":
+            # A busy node may be stopped before it has handed over what it leads.
+            assert all(isinstance(error, TimeoutError) for _, error in load.errors), load.errors
+            assert len(load.errors) <= len(load.tasks)
+        else:
+            assert load.errors == []
         assert reconnects >= 6
         found = await stored(await nodes.client(0))
-        assert len(found) == len(load.acked) == len(set(found.values()))
+        assert all(found[sequence] == body for sequence, body in load.acked)
+        assert len(load.acked) <= len(found) == len(set(found.values()))
