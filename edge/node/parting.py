@@ -15,7 +15,7 @@ from headwater.edge.broker.account import Account
 from headwater.edge.broker.keeping_sink import KeepingSink
 from headwater.edge.view.node_view import NodeView
 
-PART_SECONDS = 2.0
+PART_SECONDS = 4.0
 """That answers wait for their client, and a client's last words are heard."""
 FOLLOW_SECONDS = 0.5
 """That other nodes may need to hear where a client listens now."""

