@@ -5,6 +5,7 @@ import contextlib
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,8 @@ class Wire:
         self.connections = 0
         self.passed = 0
         """Bytes in both directions."""
+        self.idle_s = 0.0
+        """How long nothing was there to pass on to who dialled."""
         self._passing = asyncio.Event()
         self._passing.set()
         self._server: asyncio.Server | None = None
@@ -130,7 +133,7 @@ class Wire:
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
-            while data := await source.read(4096 if self.bytes_per_s else 1 << 16):
+            while data := await self._read(source, sink):
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
                 sink.write(self.alter(data) if sink in self._far else data)
@@ -139,6 +142,13 @@ class Wire:
                 await self._passing.wait()
                 if self.bytes_per_s:
                     await asyncio.sleep(len(data) / self.bytes_per_s)
+
+    async def _read(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> bytes:
+        begun = time.monotonic()
+        data = await source.read(4096 if self.bytes_per_s else 1 << 16)
+        if sink in self._near:
+            self.idle_s += time.monotonic() - begun
+        return data
 
     def silence(self, on: bool) -> None:
         """Pass nothing on, and keep all connections."""
