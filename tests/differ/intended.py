@@ -16,6 +16,8 @@ LINES = {
     "within the message",
     "denied answer": "that nobody listens is told where the login may listen; nats-server tells it "
     "on a denied subject, too, when a wildcard subscription matches it",
+    "behind an error": "a client that says -ERR is cut; nats-server still does what stands behind "
+    "that in the same packet",
     "large trace": "nats-server looks for a trace in a message that is too large, whose connection "
     "ends anyway",
 }
@@ -32,6 +34,8 @@ def intended_lines(steps: list[Step], number: int, ours: Any, theirs: Any) -> st
         return "control byte"
     if b"hmsg" in sent.lower():
         return "HMSG"
+    if b"-err" in sent.lower() and "<closed>" in str(ours):
+        return "behind an error"
     if b"Nats-Trace" in sent and "Maximum Payload Violation" in str(ours):
         return "large trace"
     told, queued = theirs
@@ -64,7 +68,8 @@ HISTORIES = {
     "second. Such schedules are not generated. A message ends as soon as it is old enough; "
     "nats-server looks each 250 ms or less often, so who asks is asked again (`player.py`)",
     "last filter": "of a consumer whose last filter an update took away nats-server counts and "
-    "delivers no new message, until it is asked for one: it listens for an empty list of subjects",
+    "delivers no new message, until it is asked for one: it listens for an empty list of subjects. "
+    "By interest such messages are not stored",
     "told before": "what a new message removes may let a consumer go on: the delivery tells that "
     "the new one waits. nats-server counts it a moment later",
     "given up": "the ack floor passes a message that was delivered as often as it may be. "
@@ -75,8 +80,9 @@ HISTORIES = {
     "heartbeats",
     "purged behind": "the ack floor stays before the first message that waits for its ack; when a "
     "purge takes one behind that, nats-server tells the consumer sequence of that one",
-    "gone": "what a purge took waits for no ack. nats-server counts it until it is due again, when "
-    "the purge left the stream's first message",
+    "gone": "what a purge took waits for no ack and no delivery. nats-server counts what waits for "
+    "an ack until it is due again, when the purge left the stream's first message; and what waits "
+    "to be delivered, when the purge kept some messages",
     "deleted 0": "nats-server counts a message 0 as deleted in an empty stream in a file",
     "words of JSON": "sentences of the decoder name types of the language of the server",
     "no such sequence": "a stream begins at 2^63 - 1 at most, and is not purged up to more; "
@@ -86,7 +92,7 @@ HISTORIES = {
 """Differences of histories, which `player.pruned` leaves out, and why."""
 
 PURGES = re.compile("STREAM.PURGE|Nats-Rollup|Nats-Schedule")
-COUNTS = ("num_ack_pending", "num_redelivered")
+COUNTS = ("num_ack_pending", "num_redelivered", "num_pending")
 
 Told = dict[str, dict[str, Any]]
 
@@ -101,6 +107,8 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
         return "last filter"
     marks = [mark for name in taken for mark in (f"$JS.ACK.%.{name}.", f"{name} in order")]
     if taken and [one for one in ours if not any(mark in one for mark in marks)] == theirs:
+        return "last filter"
+    if taken and steps[number]["do"] == "publish" and '"retention": "interest"' in str(steps[0]):
         return "last filter"
     if steps[number]["do"] == "publish" and _counted_before(ours, theirs):
         return "told before"

@@ -37,6 +37,13 @@ log = logging.getLogger("headwater.broker")
 SWEEP_S = 0.25
 """How often slow receivers are looked at."""
 
+FIRST_PING_S = 2.0
+"""So long after its login a client gets its first PING, and up to a fifth more, so that not all get
+it at once. Launchers of servers wait for it (nats-server, `firstClientPingInterval`)."""
+
+SPREAD = 100
+"""Moments of that fifth, of which a connection's number names one."""
+
 PATIENCE_NS = 1_000_000_000
 """Time without progress after which slow producers no longer wait for a receiver."""
 
@@ -323,7 +330,12 @@ class Sessions:
         self._apply_limits(conn, identity, account)
         conn.ready = True
         conn.prove()
-        self._arm(conn, self.options.ping_interval, self._ping)
+        if again:
+            self._arm(conn, self.options.ping_interval, self._ping)
+        else:
+            first = min(self.options.ping_interval, FIRST_PING_S)
+            share = conn.cid % SPREAD / SPREAD / 5
+            self._arm(conn, first * (1 + share), self._first_ping)
         self.registry.enter(
             Session(
                 conn,
@@ -433,6 +445,16 @@ class Sessions:
         if timer is not None:
             timer.cancel()
 
+    def _first_ping(self, conn: ClientConn) -> None:
+        if not conn.closed:
+            self._send_ping(conn)
+            self._arm(conn, self.options.ping_interval, self._ping)
+
+    def _send_ping(self, conn: ClientConn) -> None:
+        conn.pings_out += 1
+        self.detail(conn)["pinged_ns"] = self.kernel.monotonic_ns()
+        conn.queue(b"PING\r\n")
+
     def _ping(self, conn: ClientConn) -> None:
         if conn.closed:
             return
@@ -443,12 +465,15 @@ class Sessions:
             conn.refuse("Stale Connection", "Stale Connection")
             return
         if idle_s >= self.options.ping_interval / 2:
-            conn.pings_out += 1
-            conn.queue(b"PING\r\n")
+            self._send_ping(conn)
         self._arm(conn, self.options.ping_interval, self._ping)
 
     def pong(self, conn: ClientConn) -> None:
-        """A PONG came."""
+        """A PONG came: it tells how long the way to the client is."""
+        detail = self.detail(conn)
+        pinged_ns = detail.pop("pinged_ns", 0)
+        if pinged_ns:
+            detail["rtt_ns"] = self.kernel.monotonic_ns() - pinged_ns
 
     def _sweep(self) -> None:
         """Deal with receivers that do not read: first let producers go on, then cut them."""

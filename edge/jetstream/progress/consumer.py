@@ -486,7 +486,8 @@ class Consumer(StreamObserver):
         deliveries: cython.longlong,
         delay: object,
     ) -> cython.int:
-        """Take a -NAK: deliver again, at once or after `delay` ns."""
+        """Take a -NAK: deliver again, at once or as if the ack wait ended after `delay` ns: then a
+        message that was delivered often enough is given up without a request for it."""
         entry: cython.pointer(PendingEntry)
         now: cython.longlong
         wait: cython.longlong
@@ -497,12 +498,12 @@ class Consumer(StreamObserver):
             return 0
         if self.account.has_interest(self.nak_event):
             events.naked(self, sequence, consumer_seq, deliveries)
-        if delay is None or delay <= 0:
+        if delay is None:
             self.pending.requeue(entry)
             self.kernel.schedule(self)
             return 0
         now = self.kernel.monotonic_ns()
-        wait = span(delay)
+        wait = span(max(delay, 0))
         self.pending.unqueue(entry)
         entry.since = now + wait - self.wait_of(entry.deliveries)
         self.track(entry)

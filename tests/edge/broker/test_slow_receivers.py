@@ -132,4 +132,5 @@ def test_a_reader_that_pauses_for_half_the_deadline_loses_nothing() -> None:
         for link in links:
             link.close()
         assert "Slow" not in server.log
-    assert counts == [wanted, wanted]
+    # The first PING to a client comes after two seconds.
+    assert {count - wanted for count in counts} <= {0, len(b"PING\r\n")}
