@@ -190,6 +190,11 @@ HISTORIES: dict[str, list[Step]] = {
     "a fast batch that goes back": fast((1, 0), (1, 0), (2, 2), gap="fail", headers=[]),
     "a fast batch that requires too much": fast((1, 0), (2, 1), (3, 2), headers=TOO_HIGH),
     "a fast batch that requires little": fast((1, 0), (2, 1), (3, 2), headers=LOW),
+    "a consumer without durable name made once more": [
+        STREAM, *(api("CONSUMER.CREATE.%.X", {"stream_name": "%", "action": "create", "config": {
+            "name": "X", "ack_policy": "explicit", **more}})
+            for more in ({}, {}, {"inactive_threshold": 5 * SECOND}, {"description": "d"})),
+    ],
     "a message that was delivered often enough and is refused with no delay": [
         *STORED, consumer(max_deliver=1), pull(3), nak(0), INFO,
         {**nak(1), "body": '-NAK {"delay":-1}'}, wait(0.1), INFO, {**nak(2), "body": "-NAK 0s"},

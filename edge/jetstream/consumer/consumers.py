@@ -139,11 +139,12 @@ def _change(
     stream: Any, consumer: Delivery, config: ConsumerConfig, action: str
 ) -> Awaitable[None] | None:
     """Give an existing consumer the configuration that a create request brought."""
-    if not config.durable_name and config.inactive_threshold <= 0:
-        config.inactive_threshold = EPHEMERAL_NS
     config.name = consumer.config.name
+    # Before the default: to nats-server one that will not say its threshold is another consumer.
     if action == "create" and not consumer_config.same_config(consumer.config, config):
         raise errors.CONSUMER_ALREADY_EXISTS.error()
+    if not config.durable_name and config.inactive_threshold <= 0:
+        config.inactive_threshold = EPHEMERAL_NS
     if stream.config.retention == "workqueue":
         _check_partition(stream, config, consumer.name)
     bound = consumer.deliver_subject is not None and consumer.active

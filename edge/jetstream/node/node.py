@@ -30,6 +30,7 @@ from headwater.edge.jetstream.stream.usage import Usage
 from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.files import device_bytes, tree_bytes
 from headwater.edge.storage.directory.disk_budget import least_budget
+from headwater.edge.storage.directory.store_lock import holder
 from headwater.edge.storage.directory.store_options import (
     DEFAULT_OPEN_PAGES,
     DEFAULT_SEGMENT_BYTES,
@@ -61,10 +62,26 @@ CLUSTER_SEGMENT_BYTES = 16 << 20
 APPLIED_SYNC_SECONDS = 0.2
 """How long the sync of what a group has committed may wait: its entries are on the device."""
 
+TEMPORARY_MAX = 100
+"""Folders in the system's temporary one that nodes without a store_dir try."""
+
 NOTHING_GRANTED = AccountJetStreamOptions(max_memory=0, max_store=0)
 """Limits of what an account without JetStream has stored before."""
 
 OriginDriverFactory = Callable[[Stream], Any]
+
+
+def temporary_directory() -> Path:
+    """Where a node stores that was told no place: the first folder that no other such node holds.
+    With nats-server several share one, which loses messages."""
+    import tempfile
+
+    first = found = Path(tempfile.gettempdir()) / "nats" / "jetstream"
+    number = 1
+    while number < TEMPORARY_MAX and holder(found):
+        number += 1
+        found = first.parent.with_name(f"nats-{number}") / "jetstream"
+    return found
 
 
 class NodeJetStream:
@@ -128,11 +145,7 @@ class NodeJetStream:
 
     def _directory(self) -> Path:
         parent = self.options.jetstream.store_dir
-        if not parent:
-            import tempfile
-
-            parent = os.path.join(tempfile.gettempdir(), "nats")
-        return Path(parent) / "jetstream"
+        return Path(parent) / "jetstream" if parent else temporary_directory()
 
     # --- life ------------------------------------------------------------------------------
 
@@ -146,6 +159,12 @@ class NodeJetStream:
 
     def open(self) -> None:
         """Recover everything that is stored. Raises StoreError with a text for people."""
+        if not self.options.jetstream.store_dir and self.directory.parent.name != "nats":
+            log.warning(
+                "other nodes use the temporary folders before %s: set store_dir to say where "
+                "streams belong",
+                self.directory,
+            )
         self.resize(self.options.jetstream)
         self.storage = NodeStore(self.kernel, self.store_options())
         self.storage.damage.listeners.append(self._on_damage)

@@ -12,6 +12,21 @@ def process_of(fd: int) -> str:
     return files.read_at(fd, 32, 0).split(b"\n")[0].decode("ascii", "replace") or "unknown"
 
 
+def holder(root: Path) -> str:
+    """The process that holds the store in `root`; empty when none does, or nobody may look."""
+    try:
+        fd = files.open_file(root / "lock", files.READ_ONLY)
+    except OSError:
+        return ""
+    try:
+        files.lock(fd)
+    except OSError:
+        return process_of(fd)
+    finally:
+        files.close(fd)
+    return ""
+
+
 class StoreLock:
     """The lock of `<store_dir>/jetstream`, as a context manager.
 
