@@ -15,6 +15,7 @@ cdef class ClientConn(Conn):
     cdef public object server           # owner of sessions: login, info, limits
     cdef public Account account
     cdef public dict subs               # sid -> ClientSub
+    cdef public dict last_subs          # what they were when they all ended; None before
     cdef public bint ready              # logged in
     cdef public bint verbose
     cdef public bint pedantic

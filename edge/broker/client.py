@@ -721,6 +721,8 @@ class ClientConn(Conn):
         """Forget all subscriptions: they hear no more."""
         subs: list = list(self.subs.values())
         sub: ClientSub
+        if subs:
+            self.last_subs = dict(self.subs)
         self.subs.clear()
         for sub in subs:
             if self.tracer is not None:
@@ -747,4 +749,5 @@ class ClientConn(Conn):
         if self.account is not account:
             if self.account is not None:
                 self.ended()
+                self.last_subs = None
             self.account = account

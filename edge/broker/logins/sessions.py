@@ -44,6 +44,9 @@ it at once. Launchers of servers wait for it (nats-server, `firstClientPingInter
 SPREAD = 100
 """Moments of that fifth, of which a connection's number names one."""
 
+CLOSED_BYTES_MAX = 4 << 20
+"""Of the subscriptions of closed connections, which are kept for monitoring."""
+
 PATIENCE_NS = 1_000_000_000
 """Time without progress after which slow producers no longer wait for a receiver."""
 
@@ -92,6 +95,7 @@ class Sessions:
         self.headers_supported = not options.no_header_support
         self.conns: dict[int, ClientConn] = {}
         self.closed: OrderedDict[int, ClosedConn] = OrderedDict()
+        self._closed_bytes = 0
         self.total = 0
         self.slow_consumers = 0
         self.stale = 0
@@ -218,13 +222,26 @@ class Sessions:
         log.debug("cid:%d connection closed: %s", conn.cid, reason)
         for observer in self.observers:
             observer.client_closed(conn, reason)
-        self.closed[conn.cid] = ClosedConn(conn, reason, self.now_s())
+        closed = self.closed[conn.cid] = ClosedConn(conn, reason, self.now_s())
+        self._keep_subs(closed)
         detail = self._details.get(conn.cid, {})
         for key in _OF_OPEN_CONNS:
             detail.pop(key, None)
         while len(self.closed) > self.options.max_closed_clients:
-            forgotten, _ = self.closed.popitem(last=False)
+            forgotten, gone = self.closed.popitem(last=False)
+            self._closed_bytes -= gone.sub_bytes
             self._details.pop(forgotten, None)
+
+    def _keep_subs(self, closed: ClosedConn) -> None:
+        """Count what is kept of subscriptions that have ended, and let the oldest go."""
+        self._closed_bytes += closed.sub_bytes
+        if self._closed_bytes <= CLOSED_BYTES_MAX:
+            return
+        for old in self.closed.values():
+            self._closed_bytes -= old.sub_bytes
+            old.forget_subs()
+            if self._closed_bytes <= CLOSED_BYTES_MAX // 2:
+                return
 
     # --- login ---
 

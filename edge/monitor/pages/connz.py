@@ -64,7 +64,16 @@ class ConnzOptions(msgspec.Struct, kw_only=True):
 class _Row:
     """One connection while the answer is made."""
 
-    __slots__ = ("conn", "detail", "last_ns", "now_ns", "reason", "start_ns", "stop_ns")
+    __slots__ = (
+        "conn",
+        "detail",
+        "last_ns",
+        "now_ns",
+        "reason",
+        "start_ns",
+        "stop_ns",
+        "sub_count",
+    )
 
     def __init__(self, node: NodeView, conn: Any, now_ns: int, closed: Any = None) -> None:
         self.conn = conn
@@ -72,6 +81,7 @@ class _Row:
         self.now_ns: int = now_ns
         self.start_ns: int = nanoseconds(self.detail.get("start", 0.0))
         self.stop_ns: int = 0 if closed is None else nanoseconds(closed.stop)
+        self.sub_count: int = len(conn.subs) if closed is None else closed.sub_count
         self.reason: str = "" if closed is None else closed.reason
         self.last_ns: int = max(self.start_ns, conn.active_ns)
 
@@ -95,7 +105,7 @@ _Key = Callable[[_Row], Any]
 _SORTS: dict[str, tuple[_Key, bool]] = {
     "cid": (lambda row: row.conn.cid, False),
     "start": (lambda row: row.conn.cid, False),
-    "subs": (lambda row: len(row.conn.subs), True),
+    "subs": (lambda row: row.sub_count, True),
     "pending": (lambda row: row.conn.pending, True),
     "msgs_to": (lambda row: row.conn.out_msgs, True),
     "msgs_from": (lambda row: row.conn.in_msgs, True),
@@ -193,7 +203,7 @@ def _describe(row: _Row, options: ConnzOptions) -> dict[str, Any]:
         out_msgs=conn.out_msgs,
         in_bytes=conn.in_bytes,
         out_bytes=conn.out_bytes,
-        subscriptions=len(conn.subs),
+        subscriptions=row.sub_count,
     )
     optional = {
         "stalls": conn.stalls,
@@ -209,7 +219,7 @@ def _describe(row: _Row, options: ConnzOptions) -> dict[str, Any]:
         fields["proxy"] = {"key": conn.identity.proxy}
     if options.auth:
         fields.update(_authorization(row))
-    fields.update(_subscriptions(conn, options))
+    fields.update(_subscriptions(row, options))
     return fields
 
 
@@ -233,18 +243,22 @@ def _authorization(row: _Row) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _subscriptions(conn: Any, options: ConnzOptions) -> dict[str, Any]:
+def _subscriptions(row: _Row, options: ConnzOptions) -> dict[str, Any]:
+    conn = row.conn
     if not conn.subs:
         return {}
     if options.subscriptions_detail:
-        return {"subscriptions_list_detail": [sub_detail(conn, sub) for sub in conn.subs.values()]}
+        account = row.account() if row.stop_ns else ""
+        details = [sub_detail(conn, sub, account) for sub in conn.subs.values()]
+        return {"subscriptions_list_detail": details}
     if options.subscriptions:
         return {"subscriptions_list": [text(sub.subject) for sub in conn.subs.values()]}
     return {}
 
 
 def sub_detail(conn: Any, sub: Any, account: str = "") -> dict[str, Any]:
-    """One subscription; `account` is named where connections of many accounts are listed."""
+    """One subscription; `account` is named where those of many accounts are listed, and of
+    connections that are closed."""
     fields: dict[str, Any] = {}
     if account:
         fields["account"] = fields["account_tag"] = account

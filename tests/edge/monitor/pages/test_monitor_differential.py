@@ -9,6 +9,7 @@ import pytest
 
 from tests.edge.monitor.conftest import Server
 from tests.edge.monitor.pages.shapes import shape
+from tests.waiting import until
 
 ONLY_OURS = frozenset(("headwater",))
 ONLY_THEIRS = frozenset(("git_commit", "feature_flags", "default_max_consumers"))
@@ -20,6 +21,8 @@ PAGES = [
     "/connz?auth=1&subs=detail",
     "/connz?subs=1&state=open",
     "/connz?state=closed",
+    "/connz?state=closed&subs=1",
+    "/connz?state=closed&subs=detail",
     "/connz?acc=A&auth=true",
     "/subsz",
     "/subscriptionsz",
@@ -63,6 +66,9 @@ async def clients(servers: list[Server]) -> list[Any]:
     opened = []
     for server in servers:
         gone = await nats.connect(server.url("b"), name="gone")
+        await gone.subscribe("gone.*")
+        await gone.subscribe("left", queue="q")
+        await gone.flush()
         await gone.close()
         client = await nats.connect(server.url("a"), name="here")
         await client.subscribe("foo.*")
@@ -81,6 +87,27 @@ async def test_pages_have_the_same_shape(pair: list[Server]) -> None:
     finally:
         for client in opened:
             await client.close()
+
+
+async def test_closed_connections_keep_their_subscriptions(pair: list[Server]) -> None:
+    listed = []
+    for server in pair:
+        client = await nats.connect(server.url("b"), name="subscriber")
+        await client.subscribe("x.*")
+        await client.subscribe("y", queue="q")
+        await client.flush()
+        await client.close()
+
+        def closed(server: Server = server) -> Any:
+            page = json.loads(server.get("/connz?state=closed&subs=detail&limit=10000")[2])
+            found = [each for each in page["connections"] if each.get("name") == "subscriber"]
+            return found[-1] if found else None
+
+        one = await until(closed)
+        rows = one["subscriptions_list_detail"]
+        listed.append([{**row, "cid": 0} for row in sorted(rows, key=lambda row: row["subject"])])
+        assert one["subscriptions"] == 2
+    assert listed[0] == listed[1]
 
 
 @pytest.mark.parametrize("path", EXACT)
