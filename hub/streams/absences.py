@@ -178,7 +178,7 @@ class Absences:
         named = (notice.account, notice.stream, notice.group)
         for consumer in stream.consumers.values():
             requests = consumer.queue.requests() if consumer.queue is not None else []
-            if consumer.pin or any(one.pin for one in requests):
+            if not requests or consumer.pin or any(one.pin for one in requests):
                 continue
             subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream.name}.{consumer.name}".encode()
             bodies = [(one.reply, pull_body(one, now)) for one in requests]

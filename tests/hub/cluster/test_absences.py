@@ -29,6 +29,7 @@ class Load:
         self.acked: list[tuple[int, bytes]] = []
         self.rounds: collections.Counter[str] = collections.Counter()
         self.tasks: list[asyncio.Task[None]] = []
+        self.listeners: set[str] = set()
 
     def go_on(self, name: str, action: Callable[[int], Awaitable[Any]]) -> None:
         """Do something again and again."""
@@ -66,11 +67,23 @@ class Load:
 
         self.go_on(f"fetch {name}", some)
 
+    async def listen(self, client: Client, name: str) -> None:
+        """Have messages sent to a durable push consumer, and ack them."""
+
+        async def hear(message: Any) -> None:
+            await message.ack()
+            self.rounds[name] += 1
+
+        self.listeners.add(name)
+        await client.jetstream().subscribe(
+            "s.>", durable=name, stream="S", cb=hear, manual_ack=True
+        )
+
     async def more(self) -> None:
         """Return when everybody has done something more."""
         before = dict(self.rounds)
         await until(
-            lambda: len(self.rounds) == len(self.tasks)
+            lambda: len(self.rounds) == len(self.tasks) + len(self.listeners)
             and all(now > before.get(name, 0) + 1 for name, now in self.rounds.items())
         )
 
@@ -101,6 +114,7 @@ async def loaded(lab: Lab) -> AsyncIterator[tuple[Load, Client]]:
     for index in range(3):
         load.publish(await lab.connect(index), f"p{index}")
         await load.consume(await lab.connect(index), f"c{index}")
+    await load.listen(await lab.connect(0), "push")
     await load.more()
     try:
         yield load, client
