@@ -141,6 +141,24 @@ async def test_nobody_notices_that_leaders_change(lab: Lab) -> None:
     assert len(found) == len(load.acked) == len(set(found.values()))
 
 
+async def test_nodes_without_a_replica_hold_messages_too(lab: Lab) -> None:
+    await lab.resized(5)
+    client = await lab.connect(0)
+    cluster = (await api(client, "STREAM.CREATE.S", **STREAM))["cluster"]
+    members = {cluster["leader"], *(each["name"] for each in cluster["replicas"])}
+    load = Load()
+    for index in (each for each in range(5) if f"n{each}" not in members):
+        load.publish(await lab.connect(index), f"p{index}")
+        await load.consume(await lab.connect(index), f"c{index}")
+    await load.more()
+    for _ in range(4):
+        await change_leader(client)
+        await load.more()
+    await load.end()
+    assert load.errors == []
+    assert len(await stored(client)) == len(load.acked)
+
+
 async def test_who_listens_besides_makes_nothing_come_twice(lab: Lab) -> None:
     """Leaders' nodes get messages for other subscribers, too."""
     await lab.formed()
