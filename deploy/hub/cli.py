@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from headwater.deploy.hub.catching_up import wait_until_well
 from headwater.deploy.hub.drain_command import drain
 from headwater.deploy.hub.fleet_command import fleet
 from headwater.edge.facts.reasons import reason
@@ -41,9 +42,18 @@ hub.add_command(drain)
     help="Monitoring URL of any node; the others are found by it. May be given several times.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def status(urls: tuple[str, ...], as_json: bool) -> None:
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Wait so long at most until all is well, and show how far each replica is.",
+)
+def status(urls: tuple[str, ...], as_json: bool, wait: float | None) -> None:
     """Members, leaders, lag and health of a cluster."""
-    found = gather(list(urls))
+    if wait is None:
+        found = gather(list(urls))
+    else:
+        found = wait_until_well(lambda: gather(list(urls)), wait)
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:

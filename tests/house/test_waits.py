@@ -39,6 +39,7 @@ SLEEPS = {
     "deploy/fleet/flash/links.py": (1, "a refused session says nothing about when to come again"),
     "deploy/gateway/cli.py": (1, SHOWS),
     "deploy/gateway/report.py": (1, PACES),
+    "deploy/hub/catching_up.py": (1, ANOTHER),
     "deploy/hub/cli.py": (1, ANOTHER),
     "deploy/hub/drain_command.py": (1, ANOTHER),
     "deploy/hub/fleet_command.py": (1, SHOWS),
