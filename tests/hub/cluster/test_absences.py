@@ -300,9 +300,9 @@ async def test_a_rolling_restart_shows_as_reconnects(tmp_path: Path, way: str) -
             await nodes.ready()
             await whole(await nodes.client(index), "S")
         await load.end()
-        # A busy node may be stopped before it has handed over what it leads, and the client of a
-        # busy machine may need too long to its next node.
-        allowed = {"stop": len(load.tasks), "lame duck": 1}[way]
+        # A busy node may be stopped before it has handed over what it leads. nats-py drops what it
+        # writes between the end of its connection and the moment in which it notices.
+        allowed = {"stop": len(load.tasks), "lame duck": len(load.tasks) // 2}[way]
         assert all(isinstance(error, TimeoutError) for _, error in load.errors), load.errors
         assert len(load.errors) <= allowed, load.errors
         assert reconnects >= 6
