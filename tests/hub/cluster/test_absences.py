@@ -300,8 +300,8 @@ async def test_a_rolling_restart_shows_as_reconnects(tmp_path: Path, way: str) -
             await nodes.ready()
             await whole(await nodes.client(index), "S")
         await load.end()
-        # A busy node may be stopped before it has handed over what it leads. nats-py drops what it
-        # writes between the end of its connection and the moment in which it notices.
+        # A busy node may be stopped before it has handed over what it leads. nats-py may drop
+        # what it writes between the end of its connection and the moment in which it notices.
         allowed = {"stop": len(load.tasks), "lame duck": len(load.tasks) // 2}[way]
         assert all(isinstance(error, TimeoutError) for _, error in load.errors), load.errors
         assert len(load.errors) <= allowed, load.errors
