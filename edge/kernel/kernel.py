@@ -140,7 +140,8 @@ class Sink:
 class CallbackSink(Sink):
     """A sink in interpreted Python, for services and API handlers.
 
-    `callback(subject, reply, headers, payload, sender)` gets bytes; what it raises is logged.
+    `callback(subject, reply, headers, payload, sender)` gets bytes; what it raises is logged. When
+    it returns False, it has left the message.
     """
 
     def __init__(self, subject: bytes, callback: object, queue: bytes | None = None):
@@ -155,7 +156,7 @@ class CallbackSink(Sink):
             return 0
         self.delivered += 1
         try:
-            self.callback(
+            answer: object = self.callback(
                 PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
                 PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
                 if m.reply_len
@@ -168,7 +169,8 @@ class CallbackSink(Sink):
             log.exception(
                 "service on %r failed; its request gets no answer; report this fault", self.subject
             )
-        return 1
+            return 1
+        return 0 if answer is False else 1
 
 
 @cython.cclass

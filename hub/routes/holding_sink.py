@@ -2,49 +2,38 @@
 given to the sinks of the node that leads it next."""
 
 import cython
-from cython.cimports.cpython.bytes import (
-    PyBytes_AS_STRING,
-    PyBytes_FromStringAndSize,
-    PyBytes_GET_SIZE,
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cython.cimports.headwater.edge.kernel.kernel import (
+    FROM_PEER,
+    CallbackSink,
+    Endpoint,
+    Msg,
+    Sink,
 )
-from cython.cimports.headwater.edge.kernel.kernel import FROM_PEER, Endpoint, Msg, Sink
 from cython.cimports.headwater.hub.routes.route_conn import RouteConn
 
 
 @cython.cclass
-class HoldingSink(Sink):
-    """Gives what arrives on a subject to `accept(subject, reply, headers, payload)`, which
-    says whether it has it now.
+class HoldingSink(CallbackSink):
+    """A sink whose callback says whether it has the message now, or leaves it (False).
 
     What comes by a route is for the node that sent it: it holds that itself. Only routes in
     `senders` do not, as far as is known. Other nodes are not told of the sink.
     """
 
-    accept: object
     senders = cython.declare(set, visibility="public")
 
-    def __init__(self, subject: bytes, accept: object, senders: set):
-        Sink.__init__(self, subject, None)
-        self.accept = accept
+    def __init__(self, subject: bytes, callback: object, senders: set):
+        CallbackSink.__init__(self, subject, callback)
         self.senders = senders
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
-        """Take a message; 0 when it is not taken, so that its sender hears that nobody does."""
-        if self.closed or (isinstance(sender, RouteConn) and sender not in self.senders):
+        """Hold a message; 0 when it is not held, so that its sender hears that nobody listens."""
+        if isinstance(sender, RouteConn) and sender not in self.senders:
             return 0
-        body: cython.p_char = cython.cast(cython.p_char, m.body)
-        held: bool = self.accept(
-            PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
-            PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
-            if m.reply_len
-            else b"",
-            PyBytes_FromStringAndSize(body, m.header_len) if m.header_len else b"",
-            PyBytes_FromStringAndSize(body + m.header_len, m.size - m.header_len),
-        )
-        self.delivered += held
-        return 1 if held else 0
+        return CallbackSink.deliver(self, m, sender)
 
 
 @cython.ccall

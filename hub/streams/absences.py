@@ -328,11 +328,13 @@ class Absences:
             absence.sinks.append(sink)
         self._announce(b"holds", notice)
 
-    def _acceptor(self, absence: Absence) -> Callable[[bytes, bytes, bytes, bytes], bool]:
+    def _acceptor(self, absence: Absence) -> Callable[[bytes, bytes, bytes, bytes, Any], bool]:
         notice = absence.notice
         named = (notice.account, notice.stream, notice.group)
 
-        def accept(subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
+        def accept(
+            subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any
+        ) -> bool:
             return self._hold(absence, Held(*named, subject, reply, headers, payload))
 
         return accept
@@ -348,8 +350,13 @@ class Absences:
         return True
 
     def _hold_all(self, absence: Absence, messages: list[Held]) -> bool:
-        """Hold several messages; False when there was no room for all of them."""
-        return all(self._hold(absence, message) for message in messages)
+        """Hold several messages; without room for all of them none is held, and it is False."""
+        size = sum(message.size for message in messages)
+        if self.count + len(messages) > HELD_MAX or self.bytes + size > HELD_BYTES_MAX:
+            return False
+        for message in messages:
+            self._hold(absence, message)
+        return True
 
     def _look(self, absence: Absence) -> None:
         """Give up waiting, or believe who is said to lead."""
@@ -428,8 +435,7 @@ class Absences:
             self.transport.send_beside(number, notice.account, kind, body)
 
     def stop(self) -> None:
-        """The node stops: hold nothing."""
+        """The node stops: hold nothing, and let who waits for an answer hear so."""
         self._stopped = True
         for absence in list(self.absent.values()):
-            absence.timer.cancel()
-        self.absent.clear()
+            self._release(absence, 0)

@@ -13,10 +13,10 @@ from nats.js.errors import NoStreamResponseError
 
 from bench.cluster.nodes import SERVERS, ClusterNodes, leader_of, whole
 from headwater.hub.streams import absences
+from tests.hub.cluster.one_stream import STREAM, begun
 from tests.hub.lab import Lab, api
 from tests.waiting import until
 
-STREAM = {"name": "S", "subjects": ["s.>"], "num_replicas": 3, "storage": "file"}
 GENTLE = 'lame_duck_duration: "30s"\nlame_duck_grace_period: "100ms"\n'
 
 
@@ -131,6 +131,11 @@ async def change_leader(client: Client) -> None:
 async def test_nobody_notices_that_leaders_change(lab: Lab) -> None:
     """Publishes, pull requests and acks, on the leader's node and on others."""
     await lab.formed()
+    await unnoticed(lab)
+
+
+async def unnoticed(lab: Lab) -> Load:
+    """Let leaders change under load: nobody hears of it, and every message is there once."""
     async with loaded(lab) as (load, client):
         for _ in range(6):
             await change_leader(client)
@@ -139,6 +144,7 @@ async def test_nobody_notices_that_leaders_change(lab: Lab) -> None:
     found = await stored(client)
     assert all(found[sequence] == body for sequence, body in load.acked)
     assert len(found) == len(load.acked) == len(set(found.values()))
+    return load
 
 
 async def test_nodes_without_a_replica_hold_messages_too(lab: Lab) -> None:
@@ -175,13 +181,7 @@ async def test_who_listens_besides_makes_nothing_come_twice(lab: Lab) -> None:
             await listener.subscribe(subject, cb=hear)
             await listener.flush()
             heard.append(counter)
-    async with loaded(lab) as (load, client):
-        for _ in range(6):
-            await change_leader(client)
-            await load.more()
-    assert load.errors == []
-    found = await stored(client)
-    assert len(found) == len(load.acked) == len(set(found.values()))
+    load = await unnoticed(lab)
     wanted = {body: 1 for _, body in load.acked}
     for counter in heard:
         await until(lambda counter=counter: dict(counter) == wanted)
@@ -249,11 +249,7 @@ async def test_nobody_waits_for_ever(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
 async def test_a_killed_leader_costs_what_was_on_its_way_to_it(tmp_path: Path) -> None:
     """What is published after that waits for the next leader."""
     with ClusterNodes(SERVERS["headwater"], parent=tmp_path) as nodes:
-        nodes.start_all()
-        await nodes.ready()
-        client = await nodes.client(0)
-        assert "error" not in await api(client, "STREAM.CREATE.S", **STREAM)
-        await whole(client, "S")
+        client = await begun(nodes)
         victim = await leader_of(client, "S")
         load = Load()
         for index in {0, 1, 2} - {victim}:
@@ -280,11 +276,7 @@ async def test_a_rolling_restart_shows_as_reconnects(tmp_path: Path, way: str) -
         reconnects += 1
 
     with ClusterNodes(SERVERS["headwater"], parent=tmp_path, more=GENTLE) as nodes:
-        nodes.start_all()
-        await nodes.ready()
-        watcher = await nodes.client(0)
-        assert "error" not in await api(watcher, "STREAM.CREATE.S", **STREAM)
-        await whole(watcher, "S")
+        await begun(nodes)
         load = Load()
         for index in range(3):
             load.publish(await nodes.client(index, reconnected_cb=again), f"p{index}")

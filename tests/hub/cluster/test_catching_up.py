@@ -5,21 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.cluster.nodes import SERVERS, ClusterNodes, leader_of, whole
+from bench.cluster.nodes import SERVERS, ClusterNodes, leader_of
 from headwater.deploy.console import Bars
 from headwater.deploy.hub.catching_up import progress, show_replicas, wait_until_well
+from tests.hub.cluster.one_stream import begun
 from tests.hub.lab import api
-
-STREAM = {"name": "S", "subjects": ["s.>"], "num_replicas": 3, "storage": "file"}
 
 
 async def test_it_ends_when_a_node_has_everything_again(tmp_path: Path) -> None:
     with ClusterNodes(SERVERS["headwater"], parent=tmp_path) as nodes:
-        nodes.start_all()
-        await nodes.ready()
-        client = await nodes.client(0)
-        assert "error" not in await api(client, "STREAM.CREATE.S", **STREAM)
-        await whole(client, "S")
+        client = await begun(nodes)
         away = (await leader_of(client, "S") + 1) % 3
         nodes.kill(away)
         nodes.wipe(away)
