@@ -246,6 +246,42 @@ async def test_nobody_waits_for_ever(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
     assert not held.absent
 
 
+@pytest.mark.parametrize("room", [2, 100])
+async def test_pull_requests_are_handed_over_together(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """All of them wait at the next leader; without room for all, each is ended, and none waits."""
+    monkeypatch.setattr(absences, "HELD_MAX", room)
+    await lab.formed()
+    client = await lab.connect(0)
+    assert "error" not in await api(client, "STREAM.CREATE.S", **STREAM)
+    await client.jetstream().pull_subscribe("s.>", durable="C", stream="S")
+    inbox = client.new_inbox()
+    sub = await client.subscribe(inbox)
+    for _ in range(3):
+        request = b'{"batch": 1, "expires": 30000000000}'
+        await client.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", request, reply=inbox)
+
+    async def waiting() -> bool:
+        return bool((await api(client, "CONSUMER.INFO.S.C")).get("num_waiting") == 3)
+
+    await until(waiting)
+    await change_leader(client)
+    ended = [(await sub.next_msg(10)).headers for _ in range(3 if room < 3 else 0)]
+    assert all(each and each["Status"] == "409" for each in ended)
+    if room > 3:
+        await until(waiting)
+    else:
+        info: dict[str, Any] = {}
+
+        async def led() -> bool:
+            info.update(await api(client, "CONSUMER.INFO.S.C"))
+            return "error" not in info
+
+        await until(led)
+        assert info["num_waiting"] == 0
+
+
 async def test_a_killed_leader_costs_what_was_on_its_way_to_it(tmp_path: Path) -> None:
     """What is published after that waits for the next leader."""
     with ClusterNodes(SERVERS["headwater"], parent=tmp_path) as nodes:
