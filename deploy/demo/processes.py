@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 READY_WITHIN_S = 15.0
+GREETS_WITHIN_S = 2.0
 
 
 class FleetError(Exception):
@@ -30,9 +31,10 @@ def free_ports(count: int) -> list[int]:
 
 
 class NodeProcess:
-    """One `headwater serve` with its configuration file; the same port after every start."""
+    """One `headwater serve` with its configuration file; the same port after every start, which is
+    known when it is configured."""
 
-    def __init__(self, name: str, folder: Path, port: int) -> None:
+    def __init__(self, name: str, folder: Path, port: int = 0) -> None:
         self.name = name
         self.folder = folder
         self.port = port
@@ -71,8 +73,13 @@ class NodeProcess:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         except OSError:
             return False
-        line = await reader.readline()
-        writer.close()
+        try:
+            # Whoever else listens there may say nothing.
+            line = await asyncio.wait_for(reader.readline(), GREETS_WITHIN_S)
+        except TimeoutError:
+            return False
+        finally:
+            writer.close()
         return line.startswith(b"INFO ")
 
     async def kill(self) -> None:
