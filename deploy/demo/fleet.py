@@ -38,17 +38,19 @@ class Fleet:
     def __init__(self, folder: Path, edges: int) -> None:
         self.folder = folder
         self.hub = Hub(folder)
-        self.edges = [NodeProcess(f"edge-{number + 1}", folder) for number in range(edges)]
-        self.uplinks = {edge.name: Uplink() for edge in self.edges}
+        self.edges = [
+            NodeProcess(f"edge-{number + 1}", folder, port)
+            for number, port in enumerate(free_ports(edges))
+        ]
+        ports = zip(self.edges, free_ports(edges), strict=True)
+        self.uplinks = {edge.name: Uplink(port) for edge, port in ports}
 
     async def start(self) -> None:
         """Start every node, and wait until every edge is linked. Raises FleetError."""
         await self.hub.start()
-        for uplink in self.uplinks.values():
+        for edge in self.edges:
+            uplink = self.uplinks[edge.name]
             await uplink.start()
-        # Only now, so that no uplink takes one of them.
-        for edge, port in zip(self.edges, free_ports(len(self.edges)), strict=True):
-            edge.port = port
             edge.configure(
                 EDGE_CONFIG.format(
                     name=edge.name,
@@ -56,7 +58,7 @@ class Fleet:
                     store=self.folder / edge.name,
                     password=self.hub.leaf_password,
                     label=self.hub.label,
-                    proxy_port=self.uplinks[edge.name].port,
+                    proxy_port=uplink.port,
                 )
             )
         await asyncio.gather(*(edge.start() for edge in self.edges))

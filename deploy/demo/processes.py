@@ -13,28 +13,36 @@ from typing import Any
 READY_WITHIN_S = 15.0
 GREETS_WITHIN_S = 2.0
 
+_given: set[int] = set()
+
 
 class FleetError(Exception):
     """The fleet could not be started, or did not get where it had to; the text says why."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
+    """Ports of loopback that nobody listens on now, and that were not given before."""
+    sockets: list[socket.socket] = []
+    found: list[int] = []
     try:
-        for sock in sockets:
+        while len(found) < count:
+            sock = socket.socket()
+            sockets.append(sock)
             sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
+            port = sock.getsockname()[1]
+            if port not in _given:
+                _given.add(port)
+                found.append(port)
     finally:
         for sock in sockets:
             sock.close()
+    return found
 
 
 class NodeProcess:
-    """One `headwater serve` with its configuration file; the same port after every start, which is
-    known when it is configured."""
+    """One `headwater serve` with its configuration file; the same port after every start."""
 
-    def __init__(self, name: str, folder: Path, port: int = 0) -> None:
+    def __init__(self, name: str, folder: Path, port: int) -> None:
         self.name = name
         self.folder = folder
         self.port = port

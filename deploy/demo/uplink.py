@@ -11,21 +11,20 @@ HEAD_BYTES_MAX = 8192
 
 
 class Uplink:
-    """One proxy on loopback. `port` is set by `start`."""
+    """One proxy on a port of loopback."""
 
-    def __init__(self) -> None:
-        self.port = 0
+    def __init__(self, port: int) -> None:
+        self.port = port
         self.up = True
         self.carried_bytes = 0
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> None:
-        """Listen on a free port of loopback."""
+        """Listen. Raises OSError."""
         self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", 0, limit=HEAD_BYTES_MAX
+            self._serve, "127.0.0.1", self.port, limit=HEAD_BYTES_MAX
         )
-        self.port = self._server.sockets[0].getsockname()[1]
 
     def cut(self) -> None:
         """Drop every connection, without a goodbye, and refuse new ones."""

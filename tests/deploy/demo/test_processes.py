@@ -20,3 +20,8 @@ async def test_a_port_that_is_taken_by_somebody_silent_is_told(
         with pytest.raises(FleetError, match="n ended at once; see"):
             await node.start()
     assert "address already in use" in node.log.read_text()
+
+
+def test_no_port_is_given_twice() -> None:
+    found = [port for _ in range(200) for port in processes.free_ports(20)]
+    assert len(set(found)) == len(found)
