@@ -8,7 +8,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from nats.js.api import ExternalStream, PubAck, StreamInfo, StreamSource
     from nats.js.kv import KeyValue
 
+    from headwater.edge.embedded.own_client import OwnClient
+    from headwater.edge.embedded.reading import Reading
+
 log = logging.getLogger("headwater.node")
 
 SERVICES = "headwater.services"
@@ -34,11 +37,30 @@ SERVICES = "headwater.services"
 BATCH = 100
 """Messages that a consumer asks for at once."""
 
-ACK_WAIT_S = 30.0
-"""Seconds after which a message that was taken and not acknowledged is delivered again."""
+LINK_WAIT_S = 30.0
+"""Seconds for which a link to a hub is waited for, when nothing else is said."""
 
-ASK_S = 5.0
-"""Seconds after which a consumer asks again when nothing came."""
+LOOK_S = 0.1
+"""Seconds between two looks whether a hub answers."""
+
+BUCKET_FIELDS = {
+    "description": "description",
+    "history": "max_msgs_per_subject",
+    "ttl": "max_age",
+    "max_bytes": "max_bytes",
+    "max_value_size": "max_msg_size",
+    "storage": "storage",
+    "replicas": "num_replicas",
+    "placement": "placement",
+    "republish": "republish",
+    "direct": "allow_direct",
+    "limit_marker_ttl": "subject_delete_marker_ttl",
+}
+"""Settings of nats-py's KeyValueConfig, and what the bucket's stream calls them."""
+
+
+class NotLinkedError(Exception):
+    """No hub answers; the text says what to look at."""
 
 
 class NotInstalledError(Exception):
@@ -100,7 +122,8 @@ class EmbeddedNode:
         """The program's own client: core messages, requests, subscriptions."""
         self.jetstream: JetStreamContext
         """JetStream of the same client: all that nats-py knows, object stores for one."""
-        self._clients: list[Client] = []
+        self._clients: list[OwnClient] = []
+        self._readings: set[Reading] = set()
         self._closed = False
 
     async def begin(self) -> None:
@@ -161,58 +184,97 @@ class EmbeddedNode:
         return await self.jetstream.update_stream(wanted)
 
     async def consume(
-        self, stream: str, durable: str, *, subject: str = ">", batch: int = BATCH
+        self, stream: str, durable: str, *, subject: str = "", batch: int = BATCH
     ) -> "AsyncIterator[Msg]":
         """Messages of a durable consumer, which is made if it is not there, until the node ends.
 
-        Whoever takes a message acknowledges it (`await message.ack()`); what was not is delivered
-        again, after a restart, too.
-        """
-        from nats.errors import ConnectionClosedError
-        from nats.errors import TimeoutError as NothingCame
-        from nats.js.api import ConsumerConfig
+        Whoever takes a message acknowledges it (`await message.ack()`) within 30 seconds, or says
+        `await message.in_progress()`; what was not is delivered again, after a restart, too. At
+        most `batch` messages wait here for the program. When it leaves the loop, they go back to
+        the consumer; who keeps the iterator closes it (`aclose`).
 
-        settings = ConsumerConfig(ack_wait=ACK_WAIT_S)
-        pulled = None
+        Raises ValueError when the consumer is there for other subjects, or refuses `batch`;
+        NotFoundError when there is no such stream, or stream or consumer are deleted meanwhile.
+        """
+        from headwater.edge.embedded.reading import Reading, open_consumer
+
+        info = await open_consumer(self.jetstream, stream, durable, subject)
+        clock = asyncio.get_running_loop().time
+        reading = Reading(self.client, self.jetstream, info, batch, clock)
+        self._readings.add(reading)
         try:
-            pulled = await self.jetstream.pull_subscribe(subject, durable, stream, config=settings)
-            while not self._closed:
-                try:
-                    messages = await pulled.fetch(batch, timeout=ASK_S)
-                except NothingCame:
-                    continue
-                for message in messages:
+            async with aclosing(reading.messages()) as messages:
+                async for message in messages:
                     yield message
-        except ConnectionClosedError:
-            if not self._closed:
-                raise
         finally:
-            if pulled is not None and not self.client.is_closed:
-                await pulled.unsubscribe()
+            self._readings.discard(reading)
 
     async def key_value(self, bucket: str, **settings: Any) -> "KeyValue":
-        """The bucket, made if it is not there; `settings` are those of nats-py's
+        """The bucket, made or changed to be so; `settings` are those of nats-py's
         KeyValueConfig."""
+        from nats.js.api import KeyValueConfig
         from nats.js.errors import BucketNotFoundError
 
+        config = KeyValueConfig(bucket=bucket, **settings)
         try:
-            return await self.jetstream.key_value(bucket)
+            found = await self.jetstream.key_value(bucket)
         except BucketNotFoundError:
-            return await self.jetstream.create_key_value(bucket=bucket, **settings)
+            return await self.jetstream.create_key_value(config)
+        if settings:
+            await self._change_bucket(found, settings)
+        return found
+
+    async def _change_bucket(self, bucket: "KeyValue", settings: Mapping[str, Any]) -> None:
+        """Have the bucket's stream say what `settings` say, and nothing else."""
+        status = await bucket.status()
+        there = status.stream_info.config
+        fields = {BUCKET_FIELDS[name]: value for name, value in settings.items()}
+        if fields.get("max_age"):
+            fields["duplicate_window"] = min(fields["max_age"], there.duplicate_window or 0)
+        wanted = there.evolve(**fields)
+        if wanted != there:
+            await self.jetstream.update_stream(wanted)
 
     # --- copies over leaf links -----------------------------------------------------------------
 
-    async def mirror_to(self, domain: str, stream: str, name: str = "") -> "StreamInfo":
+    async def mirror_to(
+        self, domain: str, stream: str, name: str = "", *, wait: float = LINK_WAIT_S
+    ) -> "StreamInfo":
         """Have the hub of `domain` keep a mirror of a stream of this node, named `name`, or as
-        it is here. Needs `jetstream { domain }` here, and a leaf link that is up."""
+        it is here. Needs `jetstream { domain }` here, and a leaf link, for which it waits up to
+        `wait` seconds. Once made, the mirror goes on by itself whenever there is a link.
+
+        Raises ValueError when the name is taken, or there is no domain here; NotLinkedError.
+        """
         own = self.node.facts.domain
         if not own:
             raise ValueError("a mirror elsewhere needs a domain here: set jetstream { domain }")
-        return await self._copy(self.client.jetstream(domain=domain), own, stream, name)
+        where = self.client.jetstream(domain=domain)
+        await self._answers(where, domain, wait)
+        return await self._copy(where, own, stream, name)
 
     async def mirror_from(self, domain: str, stream: str, name: str = "") -> "StreamInfo":
-        """Keep a mirror of a stream of `domain`'s here, named `name`, or as it is there."""
+        """Keep a mirror of a stream of `domain`'s here, named `name`, or as it is there. It needs
+        no link: it begins when there is one. Raises ValueError when the name is taken."""
         return await self._copy(self.jetstream, domain, stream, name)
+
+    async def _answers(self, where: "JetStreamContext", domain: str, wait: float) -> None:
+        from nats.errors import TimeoutError as NothingCame
+        from nats.js.errors import ServiceUnavailableError
+
+        clock = asyncio.get_running_loop().time
+        until = clock() + wait
+        while True:
+            try:
+                await where.account_info()
+                return
+            except (ServiceUnavailableError, NothingCame) as error:
+                if clock() >= until:
+                    raise NotLinkedError(
+                        f"no JetStream of the domain {domain!r} answered for {wait:g} s: look at "
+                        "`node.links()`, and at the hub's jetstream { domain }"
+                    ) from error
+            await asyncio.sleep(LOOK_S)
 
     async def _copy(
         self, where: "JetStreamContext", domain: str, stream: str, name: str
@@ -245,11 +307,18 @@ class EmbeddedNode:
     # --- end ------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """End the program's clients with what they still send, then the node. Idempotent."""
+        """End the program's clients with what they still send, then the node. Idempotent.
+
+        Requests and publishes on their way get their answers first; later ones raise nats-py's
+        ConnectionClosedError. What a consumer delivered and the program did not take goes back.
+        """
         if self._closed:
             return
         self._closed = True
         try:
+            for reading in list(self._readings):
+                with _logged("the reading of a consumer"):
+                    await reading.end()
             for client in reversed(self._clients):
                 with _logged("a client of the program"):
                     await client.close()

@@ -3,13 +3,19 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.aio.transport import TcpTransport
+from nats.errors import ConnectionClosedError
 
 Serve = Callable[[socket.socket], None]
 """Has the node serve one end of a pair of sockets."""
+
+PARTING_S = 2.0
+"""Seconds for which requests on their way are waited for at the end."""
 
 ADDRESS = "nats://in.process"
 """nats-py wants an address; nobody dials it."""
@@ -48,3 +54,44 @@ class OwnClient(Client):
         super().__init__()
         # nats-py makes a transport only when there is none.
         self._transport = OwnTransport(serve)
+        self._parting = False
+        self._asking = 0
+        """Requests that wait for their answers."""
+        self._answered = asyncio.Event()
+
+    async def request(self, *arguments: Any, **named: Any) -> Msg:
+        """As nats-py's, refused from the beginning of the end on.
+
+        Before Python 3.12 `asyncio.wait_for`, which nats-py uses, loses a cancellation that comes
+        together with the answer; the task would go on.
+        """
+        if self._parting:
+            raise ConnectionClosedError
+        task = asyncio.current_task()
+        cancelled = task.cancelling() if task else 0
+        self._asking += 1
+        try:
+            answer = await super().request(*arguments, **named)
+            if task and task.cancelling() > cancelled:
+                raise asyncio.CancelledError
+            return answer
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._answered.set()
+
+    async def close(self) -> None:
+        """Requests on their way get their answers, for two seconds; then all of it ends.
+
+        nats-py would let each of them run into its time limit.
+        """
+        self._parting = True
+        self._answered.clear()
+        if self._asking:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._answered.wait(), PARTING_S)
+        await super().close()
+        for unanswered in list(self._resp_map.values()):
+            if not unanswered.done():
+                unanswered.set_exception(ConnectionClosedError())
+                unanswered.exception()  # Nobody may wait any more, which is no fault.

@@ -30,6 +30,7 @@ INHERITED = {
     "_decompressor", "_inbound_compressed", "_inbound_is_compressible",  # wsproto's extension
     "baseFilename", "_statstream", "handleError",  # logging's handler
     "call_at", "call_soon", "run_forever",  # asyncio's loop
+    "_resp_map",  # nats-py's client
     "__dict__",
 }  # fmt: skip
 """What `self` has of a class that is not of the house."""

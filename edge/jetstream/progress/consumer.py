@@ -487,7 +487,8 @@ class Consumer(StreamObserver):
         delay: object,
     ) -> cython.int:
         """Take a -NAK: deliver again, at once or as if the ack wait ended after `delay` ns: then a
-        message that was delivered often enough is given up without a request for it."""
+        message that was delivered often enough is given up without a request for it. Written down
+        is in both cases when the ack wait ends, so that a start delivers it then, too."""
         entry: cython.pointer(PendingEntry)
         now: cython.longlong
         wait: cython.longlong
@@ -498,11 +499,13 @@ class Consumer(StreamObserver):
             return 0
         if self.account.has_interest(self.nak_event):
             events.naked(self, sequence, consumer_seq, deliveries)
+        now = self.kernel.monotonic_ns()
         if delay is None:
+            entry.since = now - self.wait_of(entry.deliveries)
+            self.track(entry)
             self.pending.requeue(entry)
             self.kernel.schedule(self)
             return 0
-        now = self.kernel.monotonic_ns()
         wait = span(max(delay, 0))
         self.pending.unqueue(entry)
         entry.since = now + wait - self.wait_of(entry.deliveries)

@@ -200,10 +200,17 @@ class PendingTable:
     @cython.nogil
     @cython.exceptval(check=False)
     def unqueue(self, entry: cython.pointer(PendingEntry)) -> cython.int:
-        """Take the wish for another delivery back."""
-        if entry.flags & ENTRY_QUEUED:
-            entry.flags &= ~ENTRY_QUEUED
-            self.queued -= 1
+        """Take the wish for another delivery back; its place in the queue goes with it. What is
+        delivered stands first, so nothing is searched then."""
+        i: cython.Py_ssize_t
+        if not entry.flags & ENTRY_QUEUED:
+            return 0
+        entry.flags &= ~ENTRY_QUEUED
+        self.queued -= 1
+        for i in range(self.queue_head, self.queue_end):
+            if self.queue[i] == entry.sequence:
+                self.queue[i] = 0
+                break
         return 0
 
     @cython.cfunc

@@ -18,7 +18,7 @@ from nats.js.errors import NoStreamResponseError
 import headwater.edge
 from bench.servers import free_port
 from headwater.edge.conf.problems import ConfigError
-from headwater.edge.embedded.embedded_node import SERVICES, EmbeddedNode
+from headwater.edge.embedded.embedded_node import SERVICES, EmbeddedNode, NotLinkedError
 from headwater.edge.embedded.node_thread import NodeThread
 from headwater.edge.storage.format.errors import StoreError
 from tests.federation.lab import RealServer
@@ -241,7 +241,6 @@ async def test_mirrors_both_ways_with_a_real_hub(tmp_path: Path) -> None:
         await upper.jetstream().add_stream(name="ORDERS", subjects=["orders"])
         await upper.jetstream().publish("orders", b"from the hub")
         async with headwater.edge.open_node(config, listen=False) as node:
-            await until(lambda: node.links()["leafs"], "the link is up")
             await node.stream("TELEMETRY", ["telemetry"])
             for number in range(50):
                 await node.publish("telemetry", b"%d" % number)
@@ -250,6 +249,8 @@ async def test_mirrors_both_ways_with_a_real_hub(tmp_path: Path) -> None:
             await node.mirror_from("hub", "ORDERS")
             with pytest.raises(ValueError, match="another name"):
                 await node.mirror_to("hub", "TELEMETRY", "ORDERS")
+            with pytest.raises(NotLinkedError, match="'moon'"):
+                await node.mirror_to("moon", "TELEMETRY", wait=0)
 
             async def copied() -> bool:
                 above = await upper.jetstream().stream_info("GATEWAY-TELEMETRY")

@@ -72,6 +72,25 @@ async def test_unacknowledged_messages_are_delivered_again(
     await world.until(lambda: {(1, 2), (2, 1)} <= {tuple(m.numbers[:2]) for m in inbox})
 
 
+async def test_what_was_refused_comes_at_once(disk_worlds: Callable[[], Any]) -> None:
+    """A start knows of it, and does not let the ack wait pass."""
+    world = disk_worlds()
+    await world.stream(storage="file")
+    world.publish(2)
+    await world.consumer(ack_wait=3600 * SECOND)
+    inbox = world.listen("_INBOX.x")
+    world.pull("_INBOX.x", "2")
+    await world.until(lambda: len(inbox) == 2)
+    world.send(inbox[1].reply, "-NAK")
+    await world.info()
+
+    world = disk_worlds()
+    inbox = world.listen("_INBOX.x")
+    world.pull("_INBOX.x", "9")
+    await world.until(lambda: len(inbox) == 1)
+    assert inbox[0].numbers[:2] == (2, 2)
+
+
 async def test_configuration_pause_and_deletion_survive(disk_worlds: Callable[[], Any]) -> None:
     world = disk_worlds()
     await world.stream(storage="file")

@@ -335,6 +335,26 @@ async def ends(client: Client) -> list[Any]:
     return seen
 
 
+async def refusals(client: Client) -> list[Any]:
+    """What is refused again and again comes in the order of the refusals."""
+    await fresh(client, {}, {"ack_wait": PATIENCE})
+    for n in range(6):
+        client.publish("a.1", str(n), "done")
+    await client.frames_until(lambda found: len(found) == 6)
+    seen: list[Any] = []
+    order = [0, 1, 2, 3, 4, 5]
+    for turn in range(4):
+        client.publish(NEXT, batch(6, no_wait=True), "in.x")
+        frames = await client.settled()
+        seen += masked(frames)
+        replies = [reply for _, reply, _, _ in frames if reply]
+        for at in order:
+            client.publish(replies[at], "-NAK")
+        order = order[turn:] + order[:turn]
+    seen.append(positions(await client.ask("CONSUMER.INFO.S.C")))
+    return seen
+
+
 PURGES: tuple[tuple[list[str], str, int], ...] = (
     (["a.1", "a.3"], "a.3", 0),
     (["a.1", "a.3"], "a.1", 0),
@@ -367,7 +387,7 @@ async def purges(client: Client) -> list[Any]:
     return seen
 
 
-SCENARIOS = [pulls, acks, pushes, limits_of_delivery, priorities, ends, purges]
+SCENARIOS = [pulls, acks, pushes, limits_of_delivery, priorities, ends, purges, refusals]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

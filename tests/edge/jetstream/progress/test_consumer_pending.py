@@ -33,6 +33,15 @@ def test_queue_gives_each_sequence_once_in_the_order_of_the_requests() -> None:
     assert table.queued == 0
 
 
+def test_what_was_refused_twice_stands_where_the_second_request_put_it() -> None:
+    table = PendingTable()
+    for sequence in (1, 2, 3):
+        table.put(sequence, sequence, 0, 1)
+    for _ in range(3):
+        assert all(table.again(sequence) for sequence in (1, 2, 3))
+        assert [table.pop_queued() for _ in range(3)] == [1, 2, 3]
+
+
 def test_random_use_equals_a_dictionary() -> None:
     rng = random.Random(7)
     table = PendingTable()
@@ -57,9 +66,7 @@ def test_random_use_equals_a_dictionary() -> None:
             if sequence not in queue:
                 queue.append(sequence)
         elif queue:
-            sequence = table.pop_queued()
-            assert sequence in queue
-            queue.remove(sequence)
+            assert table.pop_queued() == queue.pop(0)
         assert table.count == len(model)
         assert table.queued == len(queue)
     assert [e[0] for e in table.entries()] == sorted(model)
