@@ -88,7 +88,7 @@ async def test_what_was_refused_comes_at_once(disk_worlds: Callable[[], Any]) ->
     inbox = world.listen("_INBOX.x")
     world.pull("_INBOX.x", "9")
     await world.until(lambda: len(inbox) == 1)
-    assert inbox[0].numbers[:2] == (2, 2)
+    assert inbox[0].numbers[:2] == [2, 2]
 
 
 async def test_configuration_pause_and_deletion_survive(disk_worlds: Callable[[], Any]) -> None:

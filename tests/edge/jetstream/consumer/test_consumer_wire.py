@@ -342,17 +342,19 @@ async def refusals(client: Client) -> list[Any]:
         client.publish("a.1", str(n), "done")
     await client.frames_until(lambda found: len(found) == 6)
     seen: list[Any] = []
-    order = [0, 1, 2, 3, 4, 5]
-    for turn in range(4):
-        client.publish(NEXT, batch(6, no_wait=True), "in.x")
-        frames = await client.settled()
-        seen += masked(frames)
-        replies = [reply for _, reply, _, _ in frames if reply]
-        for at in order:
-            client.publish(replies[at], "-NAK")
-        order = order[turn:] + order[:turn]
-    seen.append(positions(await client.ask("CONSUMER.INFO.S.C")))
+    for first in (0, 2, 4, 3):
+        client.publish(NEXT, batch(6, expires=PATIENCE), "in.x")
+        frames = await client.frames_until(lambda found: len(delivered(found)) == 6)
+        taken = delivered(frames)
+        seen += masked(taken)
+        for _, reply, _, _ in taken[first:] + taken[:first]:
+            client.publish(reply, "-NAK")
     return seen
+
+
+def delivered(frames: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
+    """What can be acknowledged."""
+    return [frame for frame in frames if ACK.match(frame[1])]
 
 
 PURGES: tuple[tuple[list[str], str, int], ...] = (
