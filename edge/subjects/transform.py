@@ -50,6 +50,9 @@ INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 CALL = re.compile(r"\{\{\s*([A-Za-z]+)\s*\(([^{}]*)\)\s*\}\}")
 
 
+NO_TRANSFORM = "invalid mapping destination: invalid transform"
+
+
 class TransformError(ValueError):
     """A source or destination that makes no transform; the text is the protocol's."""
 
@@ -210,14 +213,23 @@ def read_token(token: str) -> Step:
     number = reference(token)
     if number is not None:
         return Step(1, b"", [number], -1)
-    if not (len(token) > 4 and token.startswith("{{") and token.endswith("}}")):
+    if not is_call(token):
         return Step(0, token.encode(), [], -1)
-    call = CALL.fullmatch(token)
-    kind = KINDS.get(call[1].lower()) if call is not None else None
-    if call is None or kind is None:
+    if calls_unknown(token):
         raise fail(token, "unknown function")
-    args = re.split(r",\s*", call[2])
-    return read_call(token, kind, args)
+    call = CALL.fullmatch(token)
+    return read_call(token, KINDS[call[1].lower()], re.split(r",\s*", call[2]))
+
+
+def is_call(token: str) -> bool:
+    """Whether a token of a destination is meant as a function."""
+    return len(token) > 4 and token.startswith("{{") and token.endswith("}}")
+
+
+def calls_unknown(token: str) -> bool:
+    """Whether a token of a destination is meant as a function that there is not."""
+    call = CALL.fullmatch(token)
+    return is_call(token) and (call is None or call[1].lower() not in KINDS)
 
 
 def read_call(token: str, kind: int, args: list) -> Step:
@@ -268,7 +280,7 @@ def transform(source: str, destination: str, strict: bool = False) -> Transform:
         or "*" in tos
         or (froms[-1] == ">") != (tos[-1] == ">")
     ):
-        raise TransformError("invalid mapping destination: invalid transform")
+        raise TransformError(NO_TRANSFORM)
     stars = [i for i, token in enumerate(froms) if token == "*"]
     steps: list = []
     used = 0
@@ -298,8 +310,22 @@ def check_mapping(source: str, destination: str) -> None:
 
     An empty destination is legal here: it means that nothing is rewritten.
     """
-    if destination:
+    if not destination:
+        return
+    try:
         transform(source, destination)
+    except TransformError as error:
+        if str(error) != NO_TRANSFORM:
+            raise
+        tokens = destination.split(".")
+        for at, token in enumerate(tokens):
+            if not token or re.search(r"[\t\n\f\r ]", token):
+                raise
+            if calls_unknown(token):
+                raise fail(token, "unknown function") from None
+            if ">" in tokens[:at]:
+                raise fail(token, "invalid transform") from None
+        raise TransformError("invalid subject") from None
 
 
 @cython.wraparound(True)

@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.edge.jetstream.account.account_js import AccountJetStream, promised_bytes
 from headwater.edge.jetstream.api import api_stream, long_work
-from headwater.edge.jetstream.config import stream_config
+from headwater.edge.jetstream.config import stream_config, stream_sources
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.bodies import decode
 from headwater.edge.jetstream.model.errors import JetStreamError
@@ -96,6 +96,7 @@ class StreamRequests:
             if stream_config.same_config(known.config, config):
                 return api_stream.created(await self.made(known.assignment), did_create=False)
             raise errors.STREAM_NAME_EXIST.error()
+        stream_sources.check_filters(config)
         self._refuse_overlap(js, config, "")
         js.tiers.check_consumers(config)
         js.tiers.check_bytes(config, self._configs(js), None)

@@ -45,6 +45,9 @@ FLAGS: dict[str, list[Any]] = {
     "max_consumers": [-1] * 8 + [1],
     "consumer_limits": [None] * 8 + [{"max_ack_pending": 3}, {"inactive_threshold": 60 * SECOND}],
     "metadata": [None, None, {"k": "v"}],
+    "description": [None, "d"],
+    "mirror_direct": [False] * 8 + [True],
+    "persist_mode": [None] * 6 + ["default", "async"],
 }
 CONSUMER: dict[str, list[Any]] = {
     "deliver_policy": ["all"] * 5
@@ -77,6 +80,9 @@ CONSUMER: dict[str, list[Any]] = {
     "rate_limit_bps": [None] * 12 + [10**9],
     "replay_policy": [None] * 10 + ["original"],
     "pause_until": [None] * 14 + ["2100-01-01T00:00:00Z"],
+    "description": [None, "d"],
+    "metadata": [None, {"k": "v"}],
+    "num_replicas": [None, 1],
 }
 PRIORITY: list[dict[str, Any]] = [
     {},
@@ -199,6 +205,17 @@ HEADERS: list[list[tuple[str, str]]] = [
     [("Nats-Scheduler", "%.a"), ("Nats-Schedule-Next", "x")],
     [("Nats-Stream-Source", "x 1")],
     [("Nats-Marker-Reason", "MaxAge")],
+    [("Nats-Stream", "x"), ("Nats-Subject", "y"), ("Nats-Sequence", "9")],
+    [("Nats-Time-Stamp", "2020-01-01T00:00:00Z"), ("Nats-Last-Sequence", "3")],
+    [("Nats-Num-Pending", "1"), ("Nats-UpTo-Sequence", "1")],
+    [("Nats-Msg-Size", "5")],
+    [("Nats-Pin-Id", "x")],
+    [("Nats-Counter-Sources", "{}")],
+    [("Nats-Request-Info", "{}")],
+    [("Nats-Stream-Identity", "x")],
+    [("Status", "503"), ("Description", "x")],
+    [("Nats-Batch-Sequence", "1")],
+    [("Nats-Batch-Commit", "1")],
     [("KV-Operation", "DEL")],
     [("KV-Operation", "PURGE")],
     [("A", "b")],
@@ -285,6 +302,8 @@ class Maker:
             config.pop("rate_limit_bps", None)
             config |= chance.choice(PRIORITY)
         body: dict[str, Any] = {"stream_name": "%", "config": config}
+        if chance.random() < 0.1:
+            body["pedantic"] = True
         if chance.random() < 0.15:
             body["action"] = chance.choice(["create", "update"])
         return api(f"CONSUMER.CREATE.%.{name}", body)
@@ -469,6 +488,11 @@ class Maker:
                 {"pause_until": chance.choice(["2100-01-01T00:00:00Z", "2000-01-01T00:00:00Z"])},
             ),
             lambda: api(f"CONSUMER.UNPIN.%.{name}", {"group": "g"}),
+            lambda: (
+                api("STREAM.UPDATE.%", {**self.stream, "sealed": True})
+                if chance.random() < 0.1
+                else api("CONSUMER.NAMES.%", None)
+            ),
             lambda: api(f"CONSUMER.RESET.%.{name}", some(chance, {"seq": [1, 2, 3, 99]}, 1)),
             lambda: (
                 api("STREAM.DELETE.%", None)

@@ -11,6 +11,7 @@ LINES = {
     "line: so nothing that one client sends can begin another frame elsewhere. nats-server passes "
     "them on, and drops the last byte of a line with a carriage return inside, depending on where "
     "packets end",
+    "line feed": "a line feed ends a line. Behind `PUB ` nats-server takes it for the subject",
     "HMSG": "nats-server takes HMSG from a client as a publication without a subject",
     "told once": "of a pedantic client's subject nats-server complains twice when a packet ends "
     "within the message",
@@ -24,6 +25,7 @@ LINES = {
 """Differences of the client protocol: a name, and the reason."""
 
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
+_FED = re.compile(rb"(?i)PUB[ \t]+\n")
 _TWICE = "-ERR 'Invalid Publish Subject'"
 
 
@@ -32,6 +34,8 @@ def intended_lines(steps: list[Step], number: int, ours: Any, theirs: Any) -> st
     sent = b"".join(data for _, data, _ in steps[: number + 1])
     if _CONTROL.search(sent):
         return "control byte"
+    if _FED.search(sent):
+        return "line feed"
     if b"hmsg" in sent.lower():
         return "HMSG"
     if b"-err" in sent.lower() and "<closed>" in str(ours):
@@ -75,6 +79,12 @@ HISTORIES = {
     "given up": "the ack floor passes a message that was delivered as often as it may be. "
     "nats-server says so of its own state, and tells the floor of what it has stored, which "
     "stays",
+    "looked ahead": "what a consumer has delivered is the last message that it delivered. Of one "
+    "in memory nats-server tells how far it has looked, if it wanted nothing of what it found",
+    "before its start": "what was stored before a consumer begins does not wait for it. "
+    "nats-server counts it when it comes, until it is asked for the consumer",
+    "refused, then purged": "what was refused is due at once. nats-server forgets so at a purge, "
+    "and sends it when its ack is due",
     "positions": "whoever wants nothing of the last messages stands behind them. nats-server has "
     "it look at them only when something comes that it wants, which shows after a purge, and in "
     "heartbeats",
@@ -110,8 +120,12 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
         return "last filter"
     if taken and steps[number]["do"] == "publish" and '"retention": "interest"' in str(steps[0]):
         return "last filter"
-    if steps[number]["do"] == "publish" and _counted_before(ours, theirs):
+    if steps[number]["do"] == "publish" and _counted(ours, theirs, range(2)):
         return "told before"
+    if '"opt_start_seq"' in str(done) and _counted(ours, theirs, range(-9, 1)):
+        return "before its start"
+    if _refused_and_purged(done) and _sent_again(ours, theirs):
+        return "refused, then purged"
     if _heartbeats(ours) != _heartbeats(theirs):
         return "positions" if _behind(ours, theirs) else ""
     late = [
@@ -126,12 +140,17 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
 def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
     """The name of what differs in how far consumers are, when all of it is by intention."""
     purged = any(PURGES.search(str(step)) for step in steps)
+    memory = '"storage": "memory"' in steps[0]["body"]
     found = ""
     for name, one in ours.items():
         other = theirs[name]
         filters = one["config"].get("filter_subject") or one["config"].get("filter_subjects")
         floor, floor_there = one["ack_floor"], other["ack_floor"]
         at, at_there = one["delivered"], other["delivered"]
+        in_memory = memory or one["config"].get("mem_storage")
+        if in_memory and filters and _less_far(at, at_there):
+            found = "looked ahead"
+            at = at_there
         if at != at_there:
             if not purged or not filters or at["consumer_seq"] != at_there["consumer_seq"]:
                 return ""
@@ -157,6 +176,11 @@ def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
         else:
             return ""
     return found
+
+
+def _less_far(at: dict[str, int], at_there: dict[str, int]) -> bool:
+    same = at["consumer_seq"] == at_there["consumer_seq"]
+    return same and at["stream_seq"] < at_there["stream_seq"]
 
 
 def _bare(lines: list[str]) -> list[str]:
@@ -213,12 +237,25 @@ def _without(key: str, lines: list[str]) -> list[str]:
     return [re.sub(rf'"{key}": ({value})', "", line) for line in lines]
 
 
-def _counted_before(ours: list[str], theirs: list[str]) -> bool:
-    """Whether deliveries differ in nothing but that ours count one message more that waits."""
+def _refused_and_purged(steps: list[dict[str, Any]]) -> bool:
+    """Whether a purge came behind a NAK."""
+    refused = [at for at, step in enumerate(steps) if "-NAK" in step.get("body", "")]
+    return bool(refused) and any(PURGES.search(str(step)) for step in steps[refused[0] :])
+
+
+def _sent_again(ours: list[str], theirs: list[str]) -> bool:
+    """Whether ours has deliveries that are not the first, and theirs has no other ones."""
+    again = re.compile(r"\$JS\.ACK\.%\.\w+\.([2-9])\.")
+    more = [line for line in theirs if line not in ours and "$JS.ACK" in line]
+    return not more and any(again.search(line) for line in ours if line not in theirs)
+
+
+def _counted(ours: list[str], theirs: list[str], more: range) -> bool:
+    """Whether deliveries differ in nothing but that ours count so many more messages that wait."""
     last = re.compile(r"(\$JS\.ACK\.\S+\.T\.)(\d+)")
     counts = [[int(n) for one in lines for _, n in last.findall(one)] for lines in (ours, theirs)]
     bare = [[last.sub(r"\1", one) for one in lines] for lines in (ours, theirs)]
-    return bare[0] == bare[1] and all(a - b in (0, 1) for a, b in zip(*counts, strict=True))
+    return bare[0] == bare[1] and all(a - b in more for a, b in zip(*counts, strict=True))
 
 
 def _last_filter_taken(steps: list[dict[str, Any]]) -> set[str]:

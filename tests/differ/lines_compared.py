@@ -75,4 +75,5 @@ class Conversation:
 def shown(frame: Frame, sid: bool = True) -> str:
     """A message as one line."""
     words = frame.words if sid else (frame.words[0], *frame.words[2:])
-    return f"{frame.verb} {words} {frame.header!r} {frame.payload!r}"
+    header = re.sub(rb'"rtt":\d+', b'"rtt":T', frame.header)
+    return f"{frame.verb} {words} {header!r} {frame.payload!r}"

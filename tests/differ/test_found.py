@@ -73,6 +73,15 @@ def pull_by(priority: int) -> Step:
     return {"do": "pull", "consumer": "C", "body": json.dumps(body)}
 
 
+def pull_bytes(most: int) -> Step:
+    body = json.dumps({"batch": 3, "expires": SECOND // 4, "max_bytes": most})
+    return {"do": "pull", "consumer": "C", "body": body}
+
+
+def ack(which: int) -> Step:
+    return {"do": "ack", "which": which, "body": "+ACK", "asked": True}
+
+
 def overflow(pending: int) -> Step:
     body = {"batch": 5, "expires": 60 * SECOND, "group": "g", "min_pending": pending}
     return {"do": "pull", "consumer": "C", "body": json.dumps(body)}
@@ -190,6 +199,12 @@ HISTORIES: dict[str, list[Step]] = {
     "a fast batch that goes back": fast((1, 0), (1, 0), (2, 2), gap="fail", headers=[]),
     "a fast batch that requires too much": fast((1, 0), (2, 1), (3, 2), headers=TOO_HIGH),
     "a fast batch that requires little": fast((1, 0), (2, 1), (3, 2), headers=LOW),
+    "the threshold of a consumer that becomes durable, or ephemeral": [
+        step for names in (("C", "", "", ""), ("", "C", "C")) for step in (
+            STREAM, *(consumer(durable_name=name, description=str(at))
+                for at, name in enumerate(names)),
+            INFO, api("STREAM.DELETE.%", None))
+    ],
     "a consumer without durable name made once more": [
         STREAM, *(api("CONSUMER.CREATE.%.X", {"stream_name": "%", "action": "create", "config": {
             "name": "X", "ack_policy": "explicit", **more}})
@@ -203,6 +218,47 @@ HISTORIES: dict[str, list[Step]] = {
     "requests of the overflow policy for what is sent again": [
         STREAM, publish("a"), consumer(priority_policy="overflow", priority_groups=["g"]),
         overflow(1), nak(0), overflow(2), nak(0), publish("a"),
+    ],
+    "an ack of what was delivered before a reset": [
+        *STORED, consumer(), pull(2), api("CONSUMER.RESET.%.C", {"seq": 99}), ack(0), LIST,
+    ],
+    "a roll-up that finds nothing to remove moves consumers": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "allow_rollup_hdrs": True}),
+        consumer(), publish("a"), api("STREAM.MSG.DELETE.%", {"seq": 1}), LIST,
+        headed("a", "Nats-Rollup", "sub"), LIST, pull(1), headed("b", "Nats-Rollup", "sub"), LIST,
+    ],
+    "a bound of bytes counts the header that tells the size": [
+        STREAM, consumer(headers_only=True), pull_bytes(150), publish("a"),
+        headed("a", "K", "v"), publish("c"),
+    ],
+    "a bound of bytes below nothing is told as it came": [
+        STREAM, consumer(pause_until="2100-01-01T00:00:00Z"), pull_bytes(-5), wait(0.4),
+    ],
+    "names and room are judged before the filters of sources": [
+        STREAM, *(api("STREAM.CREATE.%", {"name": "%", "storage": "memory", **more}) for more in (
+            {"sources": [{"name": "%O", "filter_subject": "a..b"}]},
+            {"mirror": {"name": "%O", "filter_subject": "a..b"}})),
+        api("STREAM.DELETE.%", None),
+        *(api(f"STREAM.{verb}.%", {"name": "%", "storage": "memory", **more, "sources": [
+            {"name": "%O", "filter_subject": "a..b"}]})
+            for verb in ("UPDATE", "CREATE") for more in ({}, {"max_bytes": 10**18})),
+    ],
+    "two places to begin": [
+        api("STREAM.CREATE.%", {"name": "%", "sources": [{"name": "%O", "opt_start_seq": 2,
+            "opt_start_time": "2020-01-01T00:00:00Z"}]}),
+    ],
+    "a copy that is published nowhere": [
+        step for wanted in ({}, {"src": "%.a"}, {"src": "a..b", "headers_only": True})
+        for step in (
+            api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "republish": wanted}),
+            publish("a"), FULL, api("STREAM.DELETE.%", None))
+    ],
+    "transforms that are none": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "subject_transform": {
+            "src": source, "dest": destination}})
+        for source in ("%.*", "%.a", "", ">", "%..a") for destination in (
+            "p.*", "p..a", "p.$1", "p.{{partition(3)}}", "p.{{bad(1)}}", "p.>", ">", "", "p q",
+            "p.{{wildcard(2)}}", "p.{{random(5)}}", "p.>.q")
     ],
     "a purge of less than they want moves consumers to the first message": [
         STREAM, publish("a"), publish("b"), publish("a"), consumer(),

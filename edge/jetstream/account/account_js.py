@@ -10,7 +10,7 @@ from headwater.edge.conf.options import AccountJetStreamOptions
 from headwater.edge.facts.version import API_LEVEL
 from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.account.tiers import NO_LIMITS_SHOWN, Tiers, no_room, tier_name
-from headwater.edge.jetstream.config import stream_config
+from headwater.edge.jetstream.config import stream_config, stream_sources
 from headwater.edge.jetstream.consumer.consumers import limitable
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.host import Host
@@ -108,6 +108,7 @@ class AccountJetStream:
             raise errors.STREAM_NAME_EXIST.error()
         self.tiers.check_consumers(config)
         self.check_reservation(config, None)
+        stream_sources.check_filters(config)
         if self.overlapping(config.subjects, ""):
             raise errors.STREAM_SUBJECT_OVERLAP.error()
         if (config.mirror or config.sources) and self.node.origin_driver_factory is None:

@@ -161,11 +161,14 @@ def _create_now(js: Any, stream: Any, request: ConsumerRequest, name: str, ctx: 
         durable = _all(durable, consumers.reset(consumer, 0)[1])
     if existing is None and consumer.paused_until:
         paused_event(consumer)
-    # Told as it is before anything is delivered: mirrors and ordered consumers rely on it.
+    # Told as it is before anything is delivered, and before that: clients, mirrors and ordered
+    # consumers rely on it.
+    if existing is None:
+        consumer.unannounced = True
     info = consumer_info(consumer)
     if known:
         info.delivered.stream_seq = min(info.delivered.stream_seq, consumer.passed())
-    return _created(js, info, durable, known, ctx)
+    return _announced(js, consumer, _created(js, info, durable, known, ctx))
 
 
 async def _all(*waits: Awaitable[None] | None) -> None:
@@ -199,6 +202,16 @@ def _keep_fixed(config: ConsumerConfig, old: ConsumerConfig) -> None:
         config.deliver_policy = old.deliver_policy
         config.opt_start_seq = old.opt_start_seq
         config.opt_start_time = old.opt_start_time
+
+
+async def _announced(js: Any, consumer: Delivery, answer: Awaitable[Any]) -> Any:
+    """The answer about a consumer, which delivers once that has been sent."""
+    try:
+        return await answer
+    finally:
+        # The answer is sent in this step of the task; the turn that follows writes it.
+        loop = js.account.kernel.loop
+        loop.call_soon(loop.call_soon, consumer.announce)
 
 
 async def _created(

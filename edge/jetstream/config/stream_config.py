@@ -295,7 +295,8 @@ def check_transforms(new: StreamConfig, scope: Scope) -> None:
 
 
 def check_republish(new: StreamConfig, wanted: Republish, pedantic: bool) -> None:
-    """Refuse a republish that is no transform, or that would feed the stream itself."""
+    """Refuse a republish that is no transform, or that would feed the stream itself. One without
+    destination publishes nothing."""
     if not wanted.src:
         if pedantic:
             raise errors.PEDANTIC.error(err="republish source can not be empty")
@@ -311,6 +312,8 @@ def check_republish(new: StreamConfig, wanted: Republish, pedantic: bool) -> Non
             text = "implicit republish based on subject transform"
             raise errors.PEDANTIC.error(err=text)
         wanted.src = wanted.dest = through.dest
+    if not wanted.dest:
+        return
     for subject in new.subjects:
         if overlap(wanted.dest.encode(), subject.encode()):
             raise invalid_config("stream configuration for republish destination forms a cycle")
@@ -336,6 +339,8 @@ def checked_update(old: StreamConfig, wanted: StreamConfig, scope: Scope) -> Str
     refuse_change(old, new)
     if new.mirror is not None and new.mirror != old.mirror:
         raise errors.STREAM_MIRROR_NOT_UPDATABLE.error()
+    # nats-server takes such a filter here, and copies nothing then.
+    stream_sources.check_filters(new)
     # The first sequence says where a stream began; later configurations only repeat it.
     new.first_seq = old.first_seq
     if new.sealed:

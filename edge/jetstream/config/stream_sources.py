@@ -43,12 +43,8 @@ def check_mirror(new: StreamConfig, origin: StreamSource, lookup: Lookup, pedant
         if present:
             raise kind.error()
     check_durable(origin, origin.consumer, errors.MIRROR_DURABLE_CONSUMER_CFG_INVALID)
-    check_start(origin)
     if origin.filter_subject and origin.subject_transforms:
         raise errors.MIRROR_MULTIPLE_FILTERS_NOT_ALLOWED.error()
-    if origin.filter_subject and not valid_subject(origin.filter_subject.encode()):
-        text = f"subject filter '{origin.filter_subject}' for the mirror invalid subject"
-        raise errors.STREAM_CREATE.error(err=text)
     if new.subject_delete_marker_ttl > 0:
         raise invalid_config("subject delete markers forbidden on mirrors")
     check_transforms(
@@ -83,12 +79,8 @@ def check_sources(new: StreamConfig, lookup: Lookup) -> None:
         if key in seen:
             raise errors.SOURCE_DUPLICATE_DETECTED.error()
         seen.add(key)
-        check_start(source)
         if source.filter_subject and source.subject_transforms:
             raise errors.SOURCE_MULTIPLE_FILTERS_NOT_ALLOWED.error()
-        if source.filter_subject and not valid_subject(source.filter_subject.encode()):
-            text = f"subject filter '{source.filter_subject}' for the source: invalid subject"
-            raise errors.STREAM_CREATE.error(err=text)
         check_transforms(
             source,
             errors.SOURCE_INVALID_SUBJECT_FILTER,
@@ -118,10 +110,19 @@ def api_of(source: StreamSource) -> str:
     return source.external.api if source.external is not None else ""
 
 
-def check_start(source: StreamSource) -> None:
-    """Refuse two starting points."""
-    if source.opt_start_time is not None and source.opt_start_seq:
-        raise errors.MIRROR_WITH_START_SEQ_AND_TIME.error()
+def check_filters(new: StreamConfig) -> None:
+    """Refuse a filter that is no subject. Raises JetStreamError.
+
+    Apart from `check`, since a stream's name and its room in memory or files are judged before.
+    """
+    origins = [(one, "source:") for one in new.sources]
+    if new.mirror is not None:
+        origins.insert(0, (new.mirror, "mirror"))
+    for origin, what in origins:
+        wanted = origin.filter_subject
+        if wanted and not valid_subject(wanted.encode()):
+            text = f"subject filter '{wanted}' for the {what} invalid subject"
+            raise errors.STREAM_CREATE.error(err=text)
 
 
 def check_durable(source: StreamSource, consumer: SourceConsumer | None, kind: Kind) -> None:

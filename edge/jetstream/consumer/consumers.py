@@ -143,7 +143,9 @@ def _change(
     # Before the default: to nats-server one that will not say its threshold is another consumer.
     if action == "create" and not consumer_config.same_config(consumer.config, config):
         raise errors.CONSUMER_ALREADY_EXISTS.error()
-    if not config.durable_name and config.inactive_threshold <= 0:
+    old = consumer.config
+    changed = config.inactive_threshold != old.inactive_threshold
+    if changed and config.inactive_threshold <= 0 and not old.durable_name:
         config.inactive_threshold = EPHEMERAL_NS
     if stream.config.retention == "workqueue":
         _check_partition(stream, config, consumer.name)

@@ -20,6 +20,7 @@ cdef class Delivery(Demand):            # as a Task: delivers what can be delive
     cdef unsigned int deliveries        # of it, this one included
     cdef public list sinks
     cdef public bint halted             # a message of this replica is damaged: another one has it
+    cdef public bint unannounced        # whoever asked for it waits for the answer, which goes first
     cdef public bint copies             # for a mirror or source, which asks for nothing twice
     cdef unsigned long long begins      # the sequence that was asked for first
     cdef unsigned long long safe_after  # what `removals_are_fresh` waits for

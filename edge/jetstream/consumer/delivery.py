@@ -176,6 +176,11 @@ class Delivery(Demand):
         self.due = True
         self.kernel.schedule(self)
 
+    def announce(self) -> None:
+        """Deliver from now on: whoever asked for this consumer has the answer."""
+        self.unannounced = False
+        self.wake()
+
     # --- end --------------------------------------------------------------------------------------
 
     def stop(self, reason: str = DELETED) -> None:
@@ -211,7 +216,7 @@ class Delivery(Demand):
     @cython.exceptval(-1, check=False)
     def can_send(self) -> cython.bint:
         """Whether somebody would take a message now."""
-        if self.paused_until or self.halted:
+        if self.paused_until or self.halted or self.unannounced:
             return False
         if self.queue is not None:
             return self.queue.head is not None
@@ -439,6 +444,11 @@ class Delivery(Demand):
         n += put_number(out + n, pending)
         return n
 
+    def size_header_len(self) -> int:
+        """Bytes of the chosen message's headers with the line that tells how large it is."""
+        line = len(b"Nats-Msg-Size: %d\r\n" % (self.record.size - self.record.header_len))
+        return (kept_length(self.record.header_len) or len(b"NATS/1.0\r\n")) + line + 2
+
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def shape(
@@ -513,9 +523,8 @@ class Delivery(Demand):
         m.reply_len = self.write_reply(unread)
         m.reply = self.scratch
         m.via = MADE
-        size = self.record.subject_len + m.reply_len + self.record.header_len
-        if not self.headers_only:
-            size += self.record.size - self.record.header_len
+        size = self.record.subject_len + m.reply_len
+        size += self.size_header_len() if self.headers_only else self.record.size
         if self.queue is not None:
             request = self.next_request(size, now, unread)
             if request is None:

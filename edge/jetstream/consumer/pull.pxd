@@ -6,7 +6,7 @@ cdef class PullRequest:
     cdef public bytes reply             # the inbox
     cdef public long long batch         # messages still wanted
     cdef public long long delivered     # messages sent so far
-    cdef public long long max_bytes     # bytes still wanted, 0 without a limit
+    cdef public long long max_bytes     # bytes still wanted, 0 or less without a limit
     cdef public long long expires       # monotonic ns, 0 for never
     cdef public long long heartbeat     # ns, 0 without
     cdef public long long heartbeat_at  # monotonic ns

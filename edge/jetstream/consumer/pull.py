@@ -79,7 +79,7 @@ def parse_request(
         return PullRequest(number if number >= 0 else 1)
     found = decode_pull(PyBytes_FromStringAndSize(cython.cast(cython.p_char, body), n))
     request = PullRequest(found.batch)
-    request.max_bytes = max(found.max_bytes, 0)
+    request.max_bytes = found.max_bytes
     request.no_wait = found.no_wait
     request.expires = now + span(found.expires) if found.expires else 0
     if found.idle_heartbeat > 0:

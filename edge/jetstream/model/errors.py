@@ -93,9 +93,6 @@ MIRROR_MAX_MESSAGE_SIZE_TOO_BIG = Kind(
     400, 10030, "stream mirror must have max message size >= source"
 )
 MIRROR_WITH_SOURCES = Kind(400, 10031, "stream mirrors can not also contain other sources")
-MIRROR_WITH_START_SEQ_AND_TIME = Kind(
-    400, 10032, "stream mirrors can not have both start seq and start time configured"
-)
 MIRROR_WITH_SUBJECT_FILTERS = Kind(400, 10033, "stream mirrors can not contain filtered subjects")
 MIRROR_WITH_SUBJECTS = Kind(400, 10034, "stream mirrors can not contain subjects")
 NO_ACCOUNT = Kind(503, 10035, "account not found")

@@ -68,7 +68,9 @@ cdef class Consumer(StreamObserver):
     cdef int exhaust(self, PendingEntry* entry) except -1
     cdef bint full(self) noexcept nogil
     cdef int acknowledge(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, bint sample) except -1
-    cdef int acknowledge_one(self, unsigned long long sequence, bint sample) except -1
+    cdef int acknowledge_one(
+        self, unsigned long long sequence, unsigned long long consumer_seq, bint sample
+    ) except -1
     cdef int acknowledge_all(self, unsigned long long sequence, unsigned long long consumer_seq) except -1
     cdef int refuse(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, object delay) except -1
     cdef int progress(self, unsigned long long sequence) except -1

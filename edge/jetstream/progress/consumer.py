@@ -410,7 +410,7 @@ class Consumer(StreamObserver):
         if sequence >= self.at.next_seq and self.ack_policy != ACK_FLOW:
             return 0
         if self.ack_policy == ACK_EXPLICIT:
-            self.acknowledge_one(sequence, sample)
+            self.acknowledge_one(sequence, consumer_seq, sample)
         else:
             self.acknowledge_all(sequence, consumer_seq)
         if was_full and not self.full():
@@ -419,7 +419,9 @@ class Consumer(StreamObserver):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def acknowledge_one(self, sequence: cython.ulonglong, sample: cython.bint) -> cython.int:
+    def acknowledge_one(
+        self, sequence: cython.ulonglong, consumer_seq: cython.ulonglong, sample: cython.bint
+    ) -> cython.int:
         """Take an ack for one message, pending or exhausted."""
         entry: cython.pointer(PendingEntry) = self.pending.find(sequence)
         if entry != cython.NULL:
@@ -444,6 +446,8 @@ class Consumer(StreamObserver):
                 self.delta.forgive(sequence)
             self.schedule_save()
         else:
+            if consumer_seq > self.at.floor_cseq:
+                self.at.acked_ns = self.kernel.wall_ns()
             return 0
         return self.stream.consumer_acked(sequence)
 

@@ -35,10 +35,8 @@ def threshold(config: Any, current: int, chance: Random) -> int:
     base: int = span(config.inactive_threshold)
     low, high = _JITTER_NS
     if base <= 0:
-        if config.durable_name:
-            return 0
-        base = EPHEMERAL_NS
-    elif config.deliver_subject:
+        return 0
+    if config.deliver_subject:
         return base
     if base + low <= current <= base + high:
         return current

@@ -475,6 +475,11 @@ class IngestSink(Sink):
                 0,
                 keep,
             )
+        elif self.stream.replicator is None:
+            # Nothing is left to remove; consumers go on as behind any purge.
+            self.stream.purge_done(
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len)
+            )
         return 0
 
     @cython.cfunc

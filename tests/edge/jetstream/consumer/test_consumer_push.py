@@ -227,3 +227,16 @@ async def test_new_deliver_subject(world: Any) -> None:
     world.kernel.turn()
     assert [m.numbers[:2] for m in first] == [[1, 1], [1, 2]]
     assert [m.numbers[:2] for m in second] == [[2, 1], [2, 2]]
+
+
+async def test_the_answer_goes_before_what_is_delivered(world: Any) -> None:
+    """Clients that stop after a few messages have heard by then that there is a consumer."""
+    await world.stream()
+    world.publish(3)
+    seen = world.listen(">")
+    world.listen("deliver")
+    await world.consumer(**push())
+    await world.until(lambda: sum(m.subject == "deliver" for m in seen) == 3)
+    order = [m.subject for m in seen if m.subject.startswith(("_R.", "deliver"))]
+    assert order[0].startswith("_R.")
+    assert order[1:] == ["deliver"] * 3
