@@ -41,6 +41,9 @@ class Health:
         self.trouble = OFFLINE
         """State while nothing is delivered."""
         self.stalled = False
+        self.kept_out = ""
+        """Why nothing of what the origin delivers comes in, although it answers; empty unless that
+        is so. It holds until something is heard, or nobody answers."""
         self.cause = ""
         """Why the state is not well, for people."""
         self.rate = 0.0
@@ -109,6 +112,8 @@ class Health:
     @property
     def state(self) -> str:
         """One of the states above."""
+        if self.kept_out and (self.sink is not None or self.trouble == OFFLINE):
+            return DENIED
         if self.sink is None:
             return STALLED if self.stalled and self.trouble == OFFLINE else self.trouble
         if self.stalled:
@@ -176,7 +181,7 @@ class Health:
         oldest, eta = self.oldest_s(now_ns), self.eta_s()
         return {
             "state": self.state,
-            "cause": "" if self.state in WELL else self.cause,
+            "cause": "" if self.state in WELL else self.kept_out or self.cause,
             "pending_messages": self.lag(),
             "pending_bytes": self.lag_bytes(),
             "oldest_pending_seconds": None if oldest is None else round(oldest, 3),

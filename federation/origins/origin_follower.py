@@ -84,6 +84,9 @@ CHECK_SHARE = 10
 STALLED_S = 15.0
 """Backlog without progress for this long is a stall: it is reported, and a new consumer made."""
 
+QUIET_TRIES = 3
+"""Consumers in a row of which nothing came, although they sent: more are no accident."""
+
 REPEAT_LOG_S = 60.0
 
 
@@ -151,6 +154,10 @@ class OriginFollower:
         self._asked_again = False
         """Whether the last heartbeat said that the origin waits for a flow control answer."""
         self._info_answers = True
+        self._heard = False
+        """Whether the present consumer delivered anything, heartbeats included."""
+        self._withheld: bool | None = None
+        """Whether the origin says that nothing of it can be on its way; None without an answer."""
 
     # --- life ----------------------------------------------------
 
@@ -236,7 +243,7 @@ class OriginFollower:
         self.failures += 1
         self.error = error.error
         text = str(error)
-        self.health.trouble, self.health.cause = error.state, text
+        self.health.trouble, self.health.cause, self.health.kept_out = error.state, text, ""
         self._announce_state()
         now = self._now_s()
         if text != self._logged[0] or now - self._logged[1] > REPEAT_LOG_S:
@@ -522,6 +529,8 @@ class OriginFollower:
         self._announce_state()
         self._since_ns = 0
         self._request = request
+        self._heard = False
+        self._withheld = None
         self._progress = (0, 0)
         self._progressed = self._begun = self._now_s()
         self._check_at = self._begun + CHECK_BEHIND_S
@@ -575,6 +584,9 @@ class OriginFollower:
     def _tick(self, sink: OriginSink) -> None:
         """Look at signs of life and progress."""
         now = self._now_s()
+        if sink.heard:
+            self._heard = True
+            self.health.kept_out = ""
         self.health.tick(WATCH_S)
         arrived = sink.arriving()
         large = arrived > self._progress[1] > 0
@@ -582,7 +594,9 @@ class OriginFollower:
             self._progressed = now
             self._quiet_tries = 0
         self._progress = (sink.dseq, arrived)
-        if self.health.stalled and (not self.health.known_lag() or now - self._begun > STALLED_S):
+        if self.health.stalled and not self.health.known_lag():
+            self.health.stalled = False
+        elif self.health.stalled and now - self._begun > STALLED_S:
             self.health.stalled = now - self._progressed > WATCH_S
         silent = self._silent_s(sink)
         self.health.hears(large or silent <= SILENCE_S)
@@ -591,6 +605,11 @@ class OriginFollower:
         patience = min(SILENCE_S * 2**self._quiet_tries, SILENCE_MAX_S)
         if silent > patience and not large:
             self._quiet_tries = min(self._quiet_tries + 1, 8)
+            if not self._heard and (self._withheld or self._withholds_again()):
+                self.health.kept_out = (
+                    f"the origin answers, and nothing that it delivers on "
+                    f"{self._request.deliveries()!r} comes in: a rule on its side may keep it out"
+                )
             self._restart(f"nothing was heard for {patience:.0f} s")
         elif self.health.known_lag() and now - self._progressed > STALLED_S:
             self._stall()
@@ -598,6 +617,10 @@ class OriginFollower:
         if self.mirror and lag is not None and lag < NEAR:
             self.driver.is_near()
         self._announce_state()
+
+    def _withholds_again(self) -> bool:
+        """Whether several consumers in a row sent something that did not come, as they say."""
+        return self._withheld is False and self._quiet_tries > QUIET_TRIES
 
     def _announce_state(self) -> None:
         """Publish an advisory when the state is another than at the last one."""
@@ -628,6 +651,8 @@ class OriginFollower:
                 self._restart("the origin no longer has the consumer")
                 return
             delivered = int(fields["delivered"]["consumer_seq"])
+            # What it has sent may still be on its way. Heartbeats cannot: they come in between.
+            self._withheld = not delivered or not fields.get("push_bound")
             if self._listens_to(sink):
                 self.health.said(int(fields["num_pending"]) + max(0, delivered - sink.dseq))
         except (OriginError, *BAD_JSON, KeyError, TypeError, ValueError, AttributeError):

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from nats.js.api import StreamConfig
+from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
 from headwater.edge.monitor.metrics import metrics
 from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
@@ -135,6 +135,52 @@ async def test_what_rules_keep_away_is_denied(lab: Lab, rule: str, subject: str)
     await until(lambda: health.state == "denied", "the rule is named")
     assert subject.rstrip(".>") in health.cause
     assert "rules of the link to 'hub'" in health.cause
+
+
+@pytest.mark.parametrize(
+    ("origin", "kind"), [("headwater", "mirror"), ("nats-server", "source")]
+)
+async def test_a_rule_that_only_the_origin_knows_is_denied(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, origin: str, kind: str
+) -> None:
+    """The origin answers, and its deliveries end at a rule that nobody told this side."""
+    for name in ("SILENCE_S", "CHECK_BEHIND_S", "WATCH_S"):
+        monkeypatch.setattr(origin_follower, name, getattr(origin_follower, name) / 4)
+    port = free_port()
+    hub = await lab.node(
+        JETSTREAM.format(store=lab.directory / "hub", domain="hub")
+        + f"leafnodes {{ listen: 127.0.0.1:{port} }}\n"
+    )
+    rule = ', deny_exports: ["$JS.M.>", "$JS.S.>"]'
+
+    config = (
+        JETSTREAM.format(store=lab.directory / "edge", domain="edge")
+        + f'leafnodes {{ remotes [ {{ url: "nats://127.0.0.1:{port}"{rule} }} ] }}'
+    )
+    if origin == "headwater":
+        edge_port = client_port(await lab.node(config))
+    else:
+        edge_port = (await lab.real(config)).port
+    await until(lambda: leafs(hub), "the link is up")
+    below = (await lab.client(edge_port)).jetstream()
+    await below.add_stream(name="BULK", subjects=["bulk"])
+    await below.publish("bulk", b"1")
+    above = (await lab.client(client_port(hub))).jetstream()
+    wanted = StreamSource(name="BULK", external=ExternalStream(api="$JS.edge.API"))
+    made = StreamConfig(name="COPY", mirror=wanted)
+    if kind == "source":
+        made = StreamConfig(name="COPY", sources=[wanted])
+    await above.add_stream(made)
+    driver: Any = hub.jetstream.accounts["$G"].streams["COPY"].origin_driver
+    follower = driver.followers[0]
+    await until(lambda: follower.health.state == "denied", "it is told", 60)
+    assert "a rule on its side may keep it out" in follower.health.report(0)["cause"]
+    seen = follower.recreations
+    await until(
+        lambda: follower.health.state != "denied" or follower.recreations > seen,
+        "it tries again", 60,
+    )  # fmt: skip
+    assert follower.health.state == "denied"
 
 
 async def test_a_link_is_given_time_to_say_what_it_asks_for(
