@@ -88,18 +88,17 @@ def rollup(
     --follow, a window is written when it is closed; messages that come later are counted, and
     their rows are in the folder _late.
     """
-    from headwater.spark.jobs.plots import check_plot, plot_rollup
+    from headwater.spark.jobs.plots import plot_rollup
     from headwater.spark.jobs.rollup import check_rollup, run_rollup
 
     with running.failures():
-        following = taken(given, overwrite=overwrite, plot=plot, count_ids=count_ids)
+        following = taken(given, plot, overwrite=overwrite, count_ids=count_ids)
         source = _source(given)
         if following.follow:
             follow_rollup(source, out, window, lateness, following, master, verbose)
             return
         # A mistake must not cost the start of a JVM.
         check_rollup(source, out, window, overwrite)
-        check_plot(plot)
     with running.failures(), running.session(master, verbose) as session, running.bar() as report:
         result = run_rollup(source, out, window, overwrite, report, session, count_ids)
         if plot:
@@ -150,10 +149,10 @@ def audit(
     With --follow, each round compares what the mirror got since the last one.
     """
     from headwater.spark.jobs.audit import check_audit, run_audit
-    from headwater.spark.jobs.plots import check_plot, plot_audit
+    from headwater.spark.jobs.plots import plot_audit
 
     with running.failures():
-        following = taken(given, out=out, overwrite=overwrite, plot=plot)
+        following = taken(given, plot, out=out, overwrite=overwrite)
     origin = _source({name: given[name] for name in given if not name.startswith("mirror_")})
     mirror = _mirror(given)
     if following.follow:
@@ -161,7 +160,6 @@ def audit(
         return
     with running.failures():
         check_audit(origin, mirror, out, overwrite)
-        check_plot(plot)
     with running.failures(), running.session(master, verbose) as session, running.bar() as report:
         result = run_audit(origin, mirror, out, overwrite, not ignore_time, report, session)
     running.show(
@@ -176,7 +174,7 @@ def audit(
         f"{result.seconds:.1f} s",
     )
     if plot:
-        plot_audit(result, plot)
+        plot_audit(result.findings, result.as_dict(), plot)
     if not result.same:
         sys.exit(1)
 
@@ -230,17 +228,16 @@ def gaps(
     """
     from headwater.spark.jobs.events import EventKind
     from headwater.spark.jobs.gaps import Expectation, check_gaps, run_gaps
-    from headwater.spark.jobs.plots import check_plot, plot_gaps
+    from headwater.spark.jobs.plots import plot_gaps
 
     with running.failures():
-        following = taken(given, out=out, overwrite=overwrite, plot=plot)
+        following = taken(given, plot, out=out, overwrite=overwrite)
         source = _source(given)
         expected = Expectation(EventKind(by, message_time, counter), every)
         if following.follow:
             follow_gaps(source, expected, following, master, verbose)
             return
         check_gaps(source, expected, out, overwrite)
-        check_plot(plot)
     with running.failures(), running.session(master, verbose) as session, running.bar() as report:
         result = run_gaps(source, expected, out, overwrite, report, session)
     running.show(
@@ -252,7 +249,7 @@ def gaps(
         _proof(result),
     )
     if plot:
-        plot_gaps(result, plot)
+        plot_gaps(result.findings, result.as_dict(), plot)
     if result.gaps or (result.lost and not given["allow_loss"]):
         sys.exit(1)
 
@@ -294,17 +291,16 @@ def anomaly(
     """
     from headwater.spark.jobs.anomaly import Strange, check_anomaly, run_anomaly
     from headwater.spark.jobs.events import EventKind
-    from headwater.spark.jobs.plots import check_plot, plot_anomaly
+    from headwater.spark.jobs.plots import plot_anomaly
 
     with running.failures():
-        following = taken(given, out=out, overwrite=overwrite, plot=plot)
+        following = taken(given, plot, out=out, overwrite=overwrite)
         source = _source(given)
         strange = Strange(EventKind(by, message_time, value=value), threshold, quiet=quiet)
         if following.follow:
             follow_anomaly(source, strange, following, master, verbose)
             return
         check_anomaly(source, out, overwrite)
-        check_plot(plot)
     with running.failures(), running.session(master, verbose) as session, running.bar() as report:
         result = run_anomaly(source, strange, out, overwrite, report, session)
     running.show(
@@ -316,7 +312,7 @@ def anomaly(
         _proof(result),
     )
     if plot:
-        plot_anomaly(result, plot)
+        plot_anomaly(result.findings, result.as_dict(), plot)
     if result.lost and not given["allow_loss"]:
         sys.exit(1)
 
@@ -357,17 +353,16 @@ def uptime(
     falls silent, and one of its return.
     """
     from headwater.spark.jobs.events import EventKind
-    from headwater.spark.jobs.plots import check_plot, plot_uptime
+    from headwater.spark.jobs.plots import plot_uptime
     from headwater.spark.jobs.uptime import check_uptime, run_uptime
 
     with running.failures():
-        following = taken(given, out=out, overwrite=overwrite, plot=plot)
+        following = taken(given, plot, out=out, overwrite=overwrite)
         source = _source(given)
         kind = EventKind(by, message_time)
         if following.follow:
             follow_uptime(source, silence, kind, following, master, verbose)
             return
-        check_plot(plot)
         check_uptime(source, silence, out, overwrite)
     with running.failures(), running.session(master, verbose) as session, running.bar() as report:
         result = run_uptime(source, silence, kind, out, overwrite, report, session)
@@ -385,7 +380,7 @@ def uptime(
         _proof(result),
     )
     if plot:
-        plot_uptime(result, plot)
+        plot_uptime(result.findings, result.as_dict(), plot)
     if result.lost and not given["allow_loss"]:
         sys.exit(1)
 
@@ -420,17 +415,16 @@ def export(
     last one.
     """
     from headwater.spark.jobs.export import check_export, run_export
-    from headwater.spark.jobs.plots import check_plot, plot_export
+    from headwater.spark.jobs.plots import plot_export
 
     with running.failures():
-        following = taken(given, resume=resume, plot=plot)
+        following = taken(given, plot, resume=resume)
     source = _source(given)
     if following.follow:
         follow_export(source, out, form, following, master, verbose, given["allow_loss"])
         return
     with running.failures():
         check_export(source, out, form, resume)
-        check_plot(plot)
     with running.failures(), running.session(master, verbose) as session, running.bar() as report:
         result = run_export(source, out, form, resume, report, session)
     running.show(
@@ -472,17 +466,16 @@ def backfill(
     has got since the last one.
     """
     from headwater.spark.jobs.backfill import check_backfill, run_backfill
-    from headwater.spark.jobs.plots import check_plot, plot_backfill
+    from headwater.spark.jobs.plots import plot_backfill
 
     with running.failures():
-        following = taken(given, plot=plot)
+        following = taken(given, plot)
     target = _source(given)
     if following.follow:
         follow_backfill(target, folder, prefix, following, master, verbose)
         return
     with running.failures():
         check_backfill(target, folder, prefix)
-        check_plot(plot)
     with running.failures(), running.session(master, verbose) as session, running.bar() as report:
         result = run_backfill(target, folder, prefix, report, session)
     running.show(

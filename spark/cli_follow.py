@@ -5,7 +5,7 @@ import logging
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from headwater.spark.jobs.anomaly import Strange
+    from headwater.spark.jobs.backfill import BackfillResult
     from headwater.spark.jobs.events import EventKind
+    from headwater.spark.jobs.export import ExportResult
     from headwater.spark.jobs.following.follower import Step
     from headwater.spark.jobs.following.notebook import Notebook
+    from headwater.spark.jobs.following.picture import DrawFindings, Picture
     from headwater.spark.jobs.gaps import Expectation
+    from headwater.spark.jobs.plots import Findings
 
 #: Seconds between two lines of progress.
 EVERY = 5
@@ -38,6 +42,14 @@ class Following:
     once: bool
     checkpoint: str | None
     pause: str
+    plot: str | None
+
+    @property
+    def picture(self) -> "Picture":
+        """What --plot asks for."""
+        from headwater.spark.jobs.following.picture import Picture
+
+        return Picture(self.plot, lambda text: click.echo(text, err=True))
 
     def check(self, given: Mapping[str, Any]) -> None:
         """Raise OptionError for options that do not go together."""
@@ -61,20 +73,23 @@ class Following:
 _NOT_FOLLOWING = {
     "ending": "has no end",
     "overwrite": "replaces nothing",
-    "plot": "draws nothing",
     "resume": "goes on by itself",
     "count_ids": "reads everything once",
 }
 
 
-def taken(given: dict[str, Any], **others: Any) -> Following:
+def taken(given: dict[str, Any], plot: str | None, **others: Any) -> Following:
     """The options of following, which are taken out of `given`. Raises OptionError when they do
-    not go together with `given` and the `others`."""
+    not go together with `given` and the `others`, and for a plot that cannot be drawn."""
+    from headwater.spark.jobs.plots import check_plot
+
+    check_plot(plot)
     found = Following(
         given.pop("follow"),
         given.pop("once"),
         given.pop("checkpoint", None),
         given.pop("pause", ""),
+        plot,
     )
     found.check({**given, **others})
     return found
@@ -110,14 +125,21 @@ def until_interrupted() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def watch(query: "StreamingQuery", notebook: "Notebook") -> None:
-    """Wait for the end of a query; tell where it is. Raises what the query ended with."""
+def watch(
+    query: "StreamingQuery", notebook: "Notebook", drawn: Callable[[bool], None] | None = None
+) -> None:
+    """Wait for the end of a query; tell where it is. Raises what the query ended with. `drawn` is
+    called now and then, and with True at the end."""
     try:
         with until_interrupted():
             while not query.awaitTermination(EVERY):
                 click.echo(_progress(query, notebook), err=True)
+                if drawn is not None:
+                    drawn(False)
     finally:
         query.stop()
+        if drawn is not None:
+            drawn(True)
         print_totals(notebook)
 
 
@@ -128,8 +150,11 @@ def print_line(finding: Mapping[str, Any]) -> None:
 
 def print_totals(notebook: "Notebook") -> None:
     """The last line: what all runs in this folder did together."""
-    sums = {**notebook.totals, **_numbers(notebook.memo), "batches": notebook.batch + 1}
-    print_line({"totals": sums})
+    print_line({"totals": {**_sums(notebook), "batches": notebook.batch + 1}})
+
+
+def _sums(notebook: "Notebook") -> dict[str, int]:
+    return {**notebook.totals, **_numbers(notebook.memo)}
 
 
 def _numbers(memo: Mapping[str, Any]) -> dict[str, int]:
@@ -167,11 +192,17 @@ def follow_rollup(
     verbose: bool,
 ) -> None:
     from headwater.spark.jobs.following.rollup import RollupStep, rollup_notebook
+    from headwater.spark.jobs.plots import plot_rollup
     from headwater.spark.jobs.rollup import FORMAT
 
     notebook = rollup_notebook(source, out, window, lateness)
     step = RollupStep(window, lateness)
-    follow({**source, **FORMAT}, step, notebook, following.once, master, verbose)
+
+    def draw(session: Any, picture: "Picture", last: bool) -> None:
+        if notebook.totals.get("groups"):
+            picture.draw(lambda path: plot_rollup(session, out, path), notebook.batch, last)
+
+    follow({**source, **FORMAT}, step, notebook, following, master, verbose, draw)
 
 
 def follow_gaps(
@@ -183,11 +214,13 @@ def follow_gaps(
 ) -> None:
     from headwater.spark.jobs.events import event_options
     from headwater.spark.jobs.following.gaps import GapsStep, gaps_notebook
+    from headwater.spark.jobs.plots import plot_gaps
 
     with following.folder() as folder:
         notebook = gaps_notebook(source, expected, folder)
         options = {**source, **event_options(expected.kind)}
-        follow(options, GapsStep(expected), notebook, following.once, master, verbose)
+        draw = _drawing(plot_gaps, notebook)
+        follow(options, GapsStep(expected), notebook, following, master, verbose, draw)
     if notebook.totals.get("gaps"):
         sys.exit(1)
 
@@ -197,11 +230,13 @@ def follow_anomaly(
 ) -> None:
     from headwater.spark.jobs.events import event_options
     from headwater.spark.jobs.following.anomaly import AnomalyStep, anomaly_notebook
+    from headwater.spark.jobs.plots import plot_anomaly
 
     with following.folder() as folder:
         notebook = anomaly_notebook(source, strange, folder)
         options = {**source, **event_options(strange.kind)}
-        follow(options, AnomalyStep(strange), notebook, following.once, master, verbose)
+        draw = _drawing(plot_anomaly, notebook)
+        follow(options, AnomalyStep(strange), notebook, following, master, verbose, draw)
 
 
 def follow_uptime(
@@ -213,29 +248,57 @@ def follow_uptime(
     verbose: bool,
 ) -> None:
     from headwater.spark.jobs.events import event_options
+    from headwater.spark.jobs.following.picture import uptime_numbers
     from headwater.spark.jobs.following.uptime import UptimeStep, uptime_notebook
+    from headwater.spark.jobs.plots import plot_uptime
 
     with following.folder() as folder:
         notebook = uptime_notebook(source, silence, kind, folder)
         options = {**source, **event_options(kind)}
-        follow(options, UptimeStep(silence, kind), notebook, following.once, master, verbose)
+
+        def drawn(findings: "Findings", numbers: Mapping[str, Any], path: str) -> None:
+            until = numbers.get("until_us", 0)
+            plot_uptime(*uptime_numbers(findings, span_micros(silence, "--silence"), until), path)
+
+        draw = _drawing(drawn, notebook)
+        follow(options, UptimeStep(silence, kind), notebook, following, master, verbose, draw)
 
 
 def follow(
     options: dict[str, str],
     step: "Step",
     notebook: "Notebook",
-    once: bool,
+    following: Following,
     master: str,
     verbose: bool,
+    draw: Callable[[Any, "Picture", bool], None],
 ) -> None:
-    """Tell findings until somebody interrupts; totals at the end."""
+    """Tell findings until somebody interrupts; totals at the end. `draw` draws what there is: of a
+    session, into a picture, and whether that is the last time."""
     from headwater.spark.jobs.following.follower import Follower
 
+    picture = following.picture
+
+    def found(finding: dict[str, Any]) -> None:
+        print_line(finding)
+        picture.add(finding)
+
     with running.failures(), running.session(master, verbose) as session:
-        query = Follower(notebook, step, print_line, session).start(options, until_now=once)
+        follower = Follower(notebook, step, found, session)
+        query = follower.start(options, until_now=following.once)
         click.echo("following; Ctrl-C ends it", err=True)
-        watch(query, notebook)
+        watch(query, notebook, lambda last: draw(session, picture, last))
+
+
+def _drawing(
+    plot: "DrawFindings", notebook: "Notebook"
+) -> Callable[[Any, "Picture", bool], None]:
+    """How `follow` draws a job whose picture is made of its findings."""
+
+    def draw(session: Any, picture: "Picture", last: bool) -> None:
+        picture.draw_findings(plot, _sums(notebook), last)
+
+    return draw
 
 
 def follow_audit(
@@ -247,6 +310,17 @@ def follow_audit(
     verbose: bool,
 ) -> None:
     from headwater.spark.jobs.following.rounds import audit_notebook, audit_round, rounds
+    from headwater.spark.jobs.plots import plot_audit
+
+    picture = following.picture
+
+    def found(finding: dict[str, Any]) -> None:
+        print_line(finding)
+        picture.add(finding)
+
+    def drawn(last: bool) -> None:
+        end = int(notebook.memo.get("next", 1)) - 1
+        picture.draw_findings(plot_audit, {**notebook.totals, "end": end}, last)
 
     with running.failures(), following.folder() as folder:
         pause = span_micros(following.pause, "--pause") / 1e6
@@ -256,9 +330,11 @@ def follow_audit(
                 with until_interrupted():
                     for _ in rounds(pause, following.once):
                         audit_round(
-                            origin, mirror, notebook, print_line, session, with_time, report
+                            origin, mirror, notebook, found, session, with_time, report
                         )
+                        drawn(False)
             finally:
+                drawn(True)
                 print_totals(notebook)
     if any(notebook.totals.get(name) for name in ("missing", "extra", "different")):
         sys.exit(1)
@@ -274,8 +350,14 @@ def follow_export(
     loss_allowed: str | None,
 ) -> None:
     from headwater.spark.jobs.following.rounds import check_export_rounds, export_round, rounds
+    from headwater.spark.jobs.plots import plot_export
 
     result = None
+    picture = following.picture
+
+    def drawn(found: "ExportResult", last: bool) -> None:
+        picture.draw(lambda path: plot_export(found, path), found.pieces, last)
+
     with running.failures():
         pause = span_micros(following.pause, "--pause") / 1e6
         check_export_rounds(source, out, form)
@@ -284,8 +366,10 @@ def follow_export(
                 with until_interrupted():
                     for _ in rounds(pause, following.once):
                         result = export_round(source, out, form, session, report)
+                        drawn(result, last=False)
             finally:
                 if result is not None:
+                    drawn(result, last=True)
                     print_line({"totals": result.as_dict()})
     if result is not None and (
         result.rows != result.read_back or (result.lost and not loss_allowed)
@@ -303,8 +387,14 @@ def follow_backfill(
 ) -> None:
     from headwater.spark.jobs.backfill import check_backfill
     from headwater.spark.jobs.following.rounds import backfill_round, rounds
+    from headwater.spark.jobs.plots import plot_backfill
 
     result = None
+    picture = following.picture
+
+    def drawn(found: "BackfillResult", last: bool) -> None:
+        picture.draw(lambda path: plot_backfill(found, path), found.rows, last)
+
     with running.failures():
         pause = span_micros(following.pause, "--pause") / 1e6
         check_backfill(target, folder, prefix, follow=True)
@@ -313,8 +403,10 @@ def follow_backfill(
                 with until_interrupted():
                     for _ in rounds(pause, following.once):
                         result = backfill_round(target, folder, prefix, result, session, report)
+                        drawn(result, last=False)
             finally:
                 if result is not None:
+                    drawn(result, last=True)
                     print_line({"totals": result.as_dict()})
     if result is not None and not result.whole:
         sys.exit(1)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.spark.home import quick_workers
 from headwater.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -70,11 +71,12 @@ def build_session(
     warehouse = Path(tempfile.gettempdir()) / "headwater-spark-warehouse"
     builder = SparkSession.builder.appName(app).master(master)
     conf = spark_conf(master) | {"spark.sql.warehouse.dir": str(warehouse)} | dict(settings or {})
-    if log is not None:
-        _launch_quietly(conf | {"spark.master": master, "spark.app.name": app}, log)
     for name, value in conf.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    with quick_workers(master):
+        if log is not None:
+            _launch_quietly(conf | {"spark.master": master, "spark.app.name": app}, log)
+        spark = builder.getOrCreate()
     from headwater.spark.read.cores import tell_cores
     from headwater.spark.source import HeadwaterSource
 

@@ -12,13 +12,10 @@ from headwater.spark.errors import OptionError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headwater.spark.jobs.anomaly import AnomalyResult
-    from headwater.spark.jobs.audit import AuditResult
     from headwater.spark.jobs.backfill import BackfillResult
     from headwater.spark.jobs.export import ExportResult
-    from headwater.spark.jobs.gaps import GapsResult
-    from headwater.spark.jobs.uptime import UptimeResult
 
+Findings = Sequence[Mapping[str, Any]]
 KINDS = (".png", ".svg", ".pdf")
 #: Most rows or lines of a picture: more cannot be told apart.
 MOST = 20
@@ -71,26 +68,29 @@ def plot_rollup(spark: "SparkSession", folder: str, path: str) -> None:
             axes.legend(loc="best")
 
 
-def plot_uptime(result: "UptimeResult", path: str) -> None:
-    """A row for each device, those with the least uptime first; red where it was offline."""
-    devices = result.devices[:MOST]
-    with _axes(path, f"offline for longer than {result.silence_us / 1e6:g} s") as axes:
+def plot_uptime(findings: Findings, numbers: Mapping[str, Any], path: str) -> None:
+    """A row for each device, those with the least uptime first; red where it was offline.
+    `numbers` are those of `UptimeResult`."""
+    devices = numbers["devices"][:MOST]
+    with _axes(path, f"offline for longer than {numbers['silence_us'] / 1e6:g} s") as axes:
         for row, device in enumerate(devices):
-            _bar(axes, row, device["first_us"], result.until_us, "tab:green")
-            for found in result.findings:
+            _bar(axes, row, device["first_us"], numbers["until_us"], "tab:green")
+            for found in findings:
                 if found["key"] == device["key"]:
                     _bar(axes, row, found["from_us"], found["until_us"], "tab:red")
         _rows(axes, [f"{device['key']}  {device['uptime']:.2%}" for device in devices])
 
 
-def plot_gaps(result: "GapsResult", path: str) -> None:
-    """A row for each key, those that lack most first; red where something is missing."""
+def plot_gaps(findings: Findings, numbers: Mapping[str, Any], path: str) -> None:
+    """A row for each key, those that lack most first; red where something is missing. `numbers`
+    are those of `GapsResult`."""
     missing: dict[str, int] = {}
-    for found in result.findings:
+    for found in findings:
         missing[found["key"]] = missing.get(found["key"], 0) + found["missing"]
     keys = sorted(missing, key=lambda key: (-missing[key], key))[:MOST]
-    with _axes(path, f"{result.missing:,} missing in {result.gaps:,} gaps") as axes:
-        for found in result.findings:
+    title = f"{numbers.get('missing', 0):,} missing in {numbers.get('gaps', 0):,} gaps"
+    with _axes(path, title) as axes:
+        for found in findings:
             if found["key"] in keys:
                 row = keys.index(found["key"])
                 if "from_us" in found:
@@ -98,16 +98,18 @@ def plot_gaps(result: "GapsResult", path: str) -> None:
                 else:
                     _stretch(axes, row, found, "tab:red")
         _rows(axes, [f"{key}  {missing[key]:,}" for key in keys])
-        if keys and "from_us" not in result.findings[0]:
+        if keys and "from_us" not in findings[0]:
             axes.set_xlabel("sequence or counter")
 
 
-def plot_anomaly(result: "AnomalyResult", path: str) -> None:
-    """How strange the findings are, over time, of the keys with most of them."""
+def plot_anomaly(findings: Findings, numbers: Mapping[str, Any], path: str) -> None:
+    """How strange the findings are, over time, of the keys with most of them. `numbers` are those
+    of `AnomalyResult`."""
     by_key: dict[str, list[Mapping[str, Any]]] = {}
-    for found in result.findings:
+    for found in findings:
         by_key.setdefault(found["key"], []).append(found)
-    with _axes(path, f"{result.anomalies:,} strange values of {result.keys:,} keys") as axes:
+    title = f"{numbers.get('anomalies', 0):,} strange values of {numbers.get('keys', 0):,} keys"
+    with _axes(path, title) as axes:
         for key in sorted(by_key, key=lambda key: -len(by_key[key]))[:MOST]:
             times = [_moment(found["t_us"]) for found in by_key[key]]
             axes.plot(times, [each["strangeness"] for each in by_key[key]], "o", label=key)
@@ -116,14 +118,16 @@ def plot_anomaly(result: "AnomalyResult", path: str) -> None:
             axes.legend(loc="best")
 
 
-def plot_audit(result: "AuditResult", path: str) -> None:
-    """Where the streams differ, by kind, along their sequences."""
+def plot_audit(findings: Findings, numbers: Mapping[str, Any], path: str) -> None:
+    """Where the streams differ, by kind, along their sequences. `numbers` are those of
+    `AuditResult`."""
     kinds = ["missing", "extra", "different", "expired", "kept"]
-    with _axes(path, f"mirror against origin, up to sequence {result.end:,}") as axes:
-        for found in result.findings:
+    end = numbers.get("end", 0)
+    with _axes(path, f"mirror against origin, up to sequence {end:,}") as axes:
+        for found in findings:
             _stretch(axes, kinds.index(found["kind"]), found, "tab:red")
-        _rows(axes, [f"{kind}  {getattr(result, kind):,}" for kind in kinds])
-        axes.set_xlim(0, result.end + 1)
+        _rows(axes, [f"{kind}  {numbers.get(kind, 0):,}" for kind in kinds])
+        axes.set_xlim(0, end + 1)
         axes.set_xlabel("sequence")
 
 

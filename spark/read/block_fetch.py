@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 
-from headwater.spark.errors import InterruptedRead, UnsupportedStreamError
+from headwater.spark.errors import ConnectError, InterruptedRead, UnsupportedStreamError
 from headwater.spark.options import SourceOptions
 from headwater.spark.read.blocks import Wanted, block_request, read_block
 from headwater.spark.read.consumer_fetch import check_end
@@ -16,6 +16,8 @@ from headwater.spark.wire.wire_reader import Columns, Frame, WireReader
 ANSWER_BYTES = 4 << 20
 #: Seconds without a byte after which the server counts as gone.
 SILENCE = 10.0
+#: Seconds without a byte after which we ask whether somebody still reads for us.
+DOUBT = 1.0
 
 
 class BlockFetch:
@@ -73,12 +75,32 @@ class BlockFetch:
         connection.publish(subject, json.dumps(body).encode(), reply)
         return reply
 
-    @staticmethod
-    def _answer(connection: Connection, reply: str) -> Frame:
-        """The next block. Raises InterruptedRead for a refusal, and ConnectError."""
+    def _answer(self, connection: Connection, reply: str) -> Frame:
+        """The next block. Raises InterruptedRead for a refusal, and ConnectError.
+
+        The node that reads may be another one than that of the connection. When that one has
+        ended, the stream's INFO comes from its next leader, twice, and no block before it.
+        """
+        began = time.monotonic()
+        info = f"{self._options.api_prefix}.STREAM.INFO.{self._work.stream}"
+        marks = [f"{reply}{name}" for name in ("i", "j")]
+        doubting = False
         while True:
-            frame = connection.next_frame(time.monotonic() + SILENCE)
-            if connection.control(frame) or frame.subject != reply:
+            try:
+                frame = connection.next_frame(began + (SILENCE if doubting else DOUBT))
+            except ConnectError:
+                if doubting or time.monotonic() < began + DOUBT:
+                    raise
+                doubting = True
+                connection.publish(info, b"", marks[0])
+                continue
+            if connection.control(frame):
+                continue
+            if frame.subject == marks[0]:
+                connection.publish(info, b"", marks[1])
+            elif frame.subject == marks[1]:
+                raise InterruptedRead("nobody reads on: the node that did has ended")
+            if frame.subject != reply:
                 continue
             if frame.headers:
                 text = frame.headers[9:].partition(b"\r\n")[0].decode("utf-8", "replace")

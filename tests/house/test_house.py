@@ -39,7 +39,7 @@ ROOMS = {
     "edge/monitor": "errors query pages .",
     "security": ". tls ocsp resolvers authenticator callout",
     "spark": """
-        errors credentials java options wire read write source session check cluster jobs .
+        errors credentials java home options wire read write source session check cluster jobs .
         autoload
     """,
     "deploy": "console demo fleet gateway hub keys store .",

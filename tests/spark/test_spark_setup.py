@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from headwater.spark import cli, java
 from headwater.spark.cluster.masters import check_master
 from headwater.spark.doctor import check_all
 from headwater.spark.errors import SourceError
+from headwater.spark.home import quick_home, quick_workers
 from headwater.spark.reasons import spark_reason
 from headwater.spark.session import prepare
 
@@ -170,3 +172,31 @@ def test_a_setting_that_is_none(setting: str) -> None:
 )
 def test_what_is_wrong_with_executors_comes_with_advice(text: str, told: str) -> None:
     assert told in spark_reason(text)
+
+
+def test_python_workers_import_the_compiled_package(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes from Spark's zip file is compiled at each start of a worker."""
+    places = spark.sparkContext.range(1).map(lambda _: __import__("pyspark").__file__).collect()
+    import pyspark
+
+    assert places == [pyspark.__file__]
+    home = quick_home(tmp_path)
+    assert quick_home(tmp_path) == home and list(tmp_path.iterdir()) == [home]
+    assert (home / "bin" / "spark-submit").exists() and not (home / "python").exists()
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with quick_workers("local[2]"):
+        assert Path(os.environ["SPARK_HOME"]).is_relative_to(tmp_path)
+    for master, python, own in (
+        ("spark://host:7077", sys.executable, None),
+        ("local[2]", "/elsewhere/python", None),
+        ("local[2]", sys.executable, "/opt/spark"),
+    ):
+        monkeypatch.setenv("PYSPARK_PYTHON", python)
+        if own:
+            monkeypatch.setenv("SPARK_HOME", own)
+        with quick_workers(master):
+            assert os.environ.get("SPARK_HOME") == own

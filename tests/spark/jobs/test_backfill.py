@@ -131,7 +131,7 @@ def test_a_backfill_follows_an_export_that_follows(
         assert run(*export).exit_code == 0
 
     def followed() -> dict[str, Any]:
-        done = run(*words, "--follow", "--once")
+        done = run(*words, "--follow", "--once", "--plot", str(tmp_path / "followed.svg"))
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout)["totals"]
 
@@ -144,6 +144,8 @@ def test_a_backfill_follows_an_export_that_follows(
     grow(4, 2)
     totals = followed()
     assert (totals["rows"], totals["earlier"], totals["planned"]) == (2, 3, 5)
+    drawn = (tmp_path / "followed.svg").read_text()
+    assert "2 of 5 messages written into LATER" in drawn
     written = {"stream": "GROWS", "first": 4, "last": 5, "rows": 2, "kind": "written"}
     assert totals["parts"] == [
         {"stream": "GROWS", "first": 1, "last": 3, "rows": 3, "kind": "earlier"}, written

@@ -12,6 +12,8 @@ from headwater.spark.jobs.anomaly import AnomalyResult
 from headwater.spark.jobs.audit import AuditResult
 from headwater.spark.jobs.backfill import BackfillResult, joined_parts
 from headwater.spark.jobs.export import MANIFEST, ExportResult
+from headwater.spark.jobs.following import picture
+from headwater.spark.jobs.following.picture import Picture, uptime_numbers
 from headwater.spark.jobs.gaps import GapsResult
 from headwater.spark.jobs.plots import (
     check_plot,
@@ -78,8 +80,12 @@ def test_findings_are_in_the_picture(
 ) -> None:
     """A picture with findings has more in it than one without."""
     some, none = tmp_path / f"some.{form}", tmp_path / f"none.{form}"
-    draw(result([finding]), str(some))
-    draw(result([]), str(none))
+    for findings, path in (([finding], some), ([], none)):
+        found = result(findings)
+        if draw is plot_backfill:
+            draw(found, str(path))
+        else:
+            draw(found.findings, found.as_dict(), str(path))
     starts = {"png": b"\x89PNG", "svg": b"<?xml"}
     assert some.read_bytes().startswith(starts[form])
     assert some.read_bytes() != none.read_bytes()
@@ -119,6 +125,53 @@ def test_stretches_that_follow_each_other_are_one() -> None:
         ("A", 1, 20, 10, "earlier"), ("B", 1, 10, 5, "earlier"), ("A", 21, 30, 5, "written"),
         ("B", 31, 40, 5, "earlier"),
     ]  # fmt: skip
+
+
+def test_the_picture_of_a_job_that_follows_is_always_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is replaced in one step; what cannot be drawn leaves it, and is told."""
+    monkeypatch.setattr(picture, "REDRAW", 0)
+    path, told = tmp_path / "x.svg", []
+    drawn = Picture(str(path), told.append)
+    drawn.draw_findings(plot_gaps, {"gaps": 0, "missing": 0})
+    empty = path.read_text()
+    drawn.add({"key": "a", "first": 3, "last": 7, "missing": 5})
+    drawn.draw_findings(plot_gaps, {"gaps": 0, "missing": 0})
+    assert path.read_text() == empty
+    drawn.draw_findings(plot_gaps, {"gaps": 1, "missing": 5})
+    whole = path.read_text()
+    assert len(whole) > len(empty)
+
+    def broken(part: str) -> None:
+        Path(part).write_text("half")
+        raise OSError("full")
+
+    drawn.draw(broken, "other")
+    assert told == [f"{path} is not drawn: full"]
+    assert path.read_text() == whole and list(tmp_path.iterdir()) == [path]
+    monkeypatch.setattr(picture, "REDRAW", 3600)
+    drawn.draw(lambda part: Path(part).touch(), 1)
+    assert path.read_text() == whole
+    drawn.draw(lambda part: Path(part).touch(), 1, last=True)
+    assert path.read_text() == ""
+    Picture(None, told.append).draw(broken, 1)
+    assert len(told) == 1
+
+
+def test_a_silence_that_was_open_and_ended_is_one_silence() -> None:
+    def line(key: str, start: int, end: int, still: bool) -> dict[str, Any]:
+        return {"key": key, "from_us": start, "until_us": end, "open": still}
+
+    told = [line("a", 10, 20, True), line("a", 10, 40, False), line("b", 60, 70, True)]
+    silences, numbers = uptime_numbers(told, 5, 110)
+    assert silences == [line("a", 10, 40, False), line("b", 60, 110, True)]
+    assert numbers["devices"] == [
+        {"key": "b", "first_us": 10, "uptime": 0.5}, {"key": "a", "first_us": 10, "uptime": 0.7}
+    ]  # fmt: skip
+    assert uptime_numbers([], 5, 110) == (
+        [], {"silence_us": 5, "until_us": 110, "devices": []}
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("path", ["x.doc", "nowhere/x.png", "png"])

@@ -14,6 +14,7 @@ from headwater.spark.write.ledger import STREAM as LEDGER
 from headwater.spark.write.sink import HeadwaterWriter
 from tests.spark.conftest import EVERY
 from tests.spark.driver_process import END_S, Driver
+from tests.spark.write.copying_driver import copy
 from tests.waiting import until
 
 SOURCES = ("FROM-1", "FROM-2")
@@ -75,7 +76,7 @@ def copies(server: Any, last: int) -> list[tuple[str, bytes]]:
 @pytest.mark.usefixtures("one_server")
 @pytest.mark.timeout(5 * END_S)
 def test_every_message_once_whenever_a_driver_is_killed(
-    server: Any, fill: Callable, driver_folder: Path
+    server: Any, fill: Callable, spark: Any, driver_folder: Path
 ) -> None:
     fill_sources(server, fill)
     # The stream forgets ids long before the next driver has started.
@@ -94,11 +95,7 @@ def test_every_message_once_whenever_a_driver_is_killed(
         # The kill was in the middle of a batch.
         assert done * PER_BATCH < last_sequence(server) < (done + 1) * PER_BATCH
         assert len([path for path in batches.iterdir() if path.name.isdigit()]) == done
-    driver = copying(server, driver_folder)
-    try:
-        driver.finish()
-    finally:
-        driver.end()
+    copy(spark, server.url, driver_folder, PER_BATCH)
 
     total = PER_SOURCE * len(SOURCES)
     assert last_sequence(server) == total

@@ -35,6 +35,17 @@ def lines(done: Any, code: int = 0) -> tuple[list[dict[str, Any]], dict[str, Any
     return found[:-1], found[-1]["totals"]
 
 
+def plot(folder: Path) -> tuple[str, str]:
+    """The words of a command that draws."""
+    return "--plot", str(folder / "plot.svg")
+
+
+def plotted(folder: Path) -> str:
+    """The picture as text; matplotlib says in comments what the texts of an SVG are."""
+    path = folder / "plot.svg"
+    return path.read_text() if path.exists() else ""
+
+
 def test_a_notebook_is_of_one_job(tmp_path: Path) -> None:
     folder = tmp_path / "at"
     book = Notebook(str(folder), {"job": "gaps", "stream": "A"})
@@ -84,13 +95,15 @@ def test_a_rollup_writes_each_window_once_and_counts_what_is_late(
     words += ("--window", "1m", "--lateness", "30s")
     far = reading("a", 0, 1.0, 1, t_us=2**63 - 1)
     publish(server, [*rows([0, 10, 50, 70]), ("ROLLF.x", b"none"), ("ROLLF.x", far)])
-    _, totals = lines(run(*words))
+    _, totals = lines(run(*words, *plot(tmp_path)))
+    assert not plotted(tmp_path)
     # The newest message is of second 70: the watermark is at 40, and no window is closed.
     assert (totals["read"], totals["rows"], totals["waiting_rows"]) == (6, 0, 4)
     assert (totals["invalid"], totals["late"]) == (2, 0)
     # Second 55 is old, and in time; the watermark goes to second 95.
     publish(server, rows([55, 125]))
-    _, totals = lines(run(*words))
+    _, totals = lines(run(*words, *plot(tmp_path)))
+    assert "averages per window" in plotted(tmp_path)
     assert (totals["rows"], totals["groups"], totals["waiting_rows"]) == (4, 1, 2)
     # The first window is written; the second one ends at 120.
     publish(server, rows([20, 100], "b"))
@@ -134,8 +147,9 @@ def test_gaps_are_told_across_batches_and_runs(
     words = ("gaps", "-s", server.url, "--stream", "GAPF", "--by", "token:2", "--counter", "n")
     words += ("--follow", "--once", "--checkpoint", str(tmp_path / "at"))
     publish(server, [*rows([1, 2, 5]), *rows([10], "b"), ("GAPF.c", b"{}")])
-    found, totals = lines(run(*words), 1)
+    found, totals = lines(run(*words, *plot(tmp_path)), 1)
     assert found == [{"key": "a", "first": 3, "last": 4, "missing": 2}]
+    assert plotted(tmp_path).count("2 missing in 1 gaps") == 1
     publish(server, [*rows([8, 3]), *rows([11], "b")])
     found, totals = lines(run(*words), 1)
     assert found == [{"key": "a", "first": 6, "last": 7, "missing": 2}]
@@ -168,7 +182,8 @@ def test_silences_begin_and_end(
     words = ("uptime", "-s", server.url, "--stream", "BEATF", "--by", "token:2", "--silence", "30s")
     words += ("--message-time", "--follow", "--once", "--checkpoint", str(tmp_path / "at"))
     publish(server, [*beats("a", [0, 10, 20]), *beats("b", [5, 50, 60])])
-    found, totals = lines(run(*words))
+    found, totals = lines(run(*words, *plot(tmp_path)))
+    assert "offline for longer than 30 s" in plotted(tmp_path)
     told = [(each["key"], each["from_us"] - START, each["open"]) for each in found]
     assert told == [("b", 5_000_000, False), ("a", 20_000_000, True)]
     assert (totals["offline_now"], totals["intervals"], totals["keys"]) == (1, 1, 2)
@@ -203,7 +218,8 @@ def test_an_audit_goes_on_behind_its_last_round(
     assert found == [] and (totals["origin_read"], totals["next"]) == (5, 6)
     grow(10)
     server.run(lambda connection, js: js.delete_msg("AUDM", 8))
-    found, totals = lines(run(*words), 1)
+    found, totals = lines(run(*words, *plot(tmp_path)), 1)
+    assert "mirror against origin, up to sequence 10" in plotted(tmp_path)
     assert found == [{"kind": "missing", "first": 8, "last": 8, "messages": 1}]
     assert (totals["origin_read"], totals["mirror_read"], totals["next"]) == (10, 9, 11)
     assert lines(run(*words), 1)[1] == totals
@@ -216,7 +232,8 @@ def test_an_export_goes_on_behind_its_last_piece(
     words = ("export", "-s", server.url, "--stream", "EXPF", "--out", str(out))
     words += ("--follow", "--once", "--pause", "1s")
     fill("EXPF", [("EXPF.x", b"%d" % n, None) for n in range(5)])
-    assert lines(run(*words))[1]["rows"] == 5
+    assert lines(run(*words, *plot(tmp_path)))[1]["rows"] == 5
+    assert "5 of 5 messages exported" in plotted(tmp_path)
     publish(server, [("EXPF.x", b"x")] * 3)
     totals = lines(run(*words))[1]
     assert (totals["rows"], totals["read_back"], totals["pieces"]) == (8, 8, 2)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.spark.jobs.export import MANIFEST
+from headwater.spark.jobs.following import follower
 from headwater.spark.jobs.following.notebook import NAME
 from headwater.spark.options import parse_options
 from headwater.spark.write.ledger import STREAM as LEDGER
@@ -36,6 +37,19 @@ def write(server: Any, name: str, payloads: list[bytes], keys: list[int]) -> Non
     rows = {"subject": [f"{name}.{key}" for key in keys], "payload": payloads}
     writer = HeadwaterWriter(parse_options(server.options(name)))
     assert writer.write(iter([pa.RecordBatch.from_pydict(rows)])).rows == len(payloads)
+
+
+@pytest.fixture
+def again(run: Callable, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Run the killed job's command once more, in the session of the tests; what it printed."""
+    monkeypatch.setattr(follower, "BATCH_ROWS", str(BATCH))
+
+    def command(*words: str, code: int = 0) -> str:
+        done = run(*words[1:])
+        assert done.exit_code == code, done.output
+        return done.stdout
+
+    return command
 
 
 def done(out: Path) -> int:
@@ -69,7 +83,7 @@ def aggregates(out: Path, pattern: str) -> list[dict[str, Any]]:
 @pytest.mark.timeout(4 * END_S)
 @pytest.mark.parametrize("moment", ["begun", "written"])
 def test_a_rollup_counts_each_message_once(
-    server: Any, fill: Callable, driver_folder: Path, moment: str
+    server: Any, fill: Callable, again: Callable, driver_folder: Path, moment: str
 ) -> None:
     if moment == "begun" and not EVERY:
         pytest.skip("half a minute: HEADWATER_SPARK=all")
@@ -90,11 +104,7 @@ def test_a_rollup_counts_each_message_once(
     finally:
         driver.end()
     assert batch < MESSAGES // BATCH
-    again = Driver(driver_folder, "tests.spark.jobs.following.small_batches", *words)
-    try:
-        again.finish()
-    finally:
-        again.end()
+    again(*words)
 
     truth: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     for i, (key, at, value) in enumerate(rows):
@@ -124,7 +134,9 @@ def test_a_rollup_counts_each_message_once(
 
 
 @pytest.mark.timeout(4 * END_S)
-def test_gaps_are_counted_once(server: Any, fill: Callable, driver_folder: Path) -> None:
+def test_gaps_are_counted_once(
+    server: Any, fill: Callable, again: Callable, driver_folder: Path
+) -> None:
     if not EVERY:
         pytest.skip("half a minute: HEADWATER_SPARK=all")
     chance = random.Random(2)
@@ -151,12 +163,8 @@ def test_gaps_are_counted_once(server: Any, fill: Callable, driver_folder: Path)
             killed_in(driver, out, batch, lambda at: out / f"_state/{at}/_SUCCESS")
         finally:
             driver.end()
-    again = Driver(driver_folder, "tests.spark.jobs.following.small_batches", *words)
-    try:
-        again.finish(1)
-    finally:
-        again.end()
-    lines = [json.loads(line) for line in again.log.splitlines() if line.startswith("{")]
+    told = driver.log + again(*words, code=1)
+    lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
     found = [each for each in lines if "totals" not in each]
     assert {(each["key"], each["first"], each["last"]) for each in found} == missing
     totals = lines[-1]["totals"]
@@ -201,7 +209,7 @@ def stopped_at(server: Any, driver: Driver, messages: int) -> None:
 
 @pytest.mark.timeout(4 * END_S)
 def test_a_backfill_writes_each_message_once(
-    server: Any, fill: Callable, driver_folder: Path
+    server: Any, fill: Callable, again: Callable, driver_folder: Path
 ) -> None:
     if not EVERY:
         pytest.skip("half a minute: HEADWATER_SPARK=all")
@@ -219,12 +227,7 @@ def test_a_backfill_writes_each_message_once(
         server.process.send_signal(signal.SIGCONT)
     half = server.run(lambda _, js: js.stream_info("HISTK")).state.last_seq
     assert 0 < half < PIECES * PIECE and half % PIECE
-    again = Driver(driver_folder, "tests.spark.jobs.following.small_batches", *words, "--once")
-    try:
-        again.finish()
-    finally:
-        again.end()
-    totals = json.loads(again.log.splitlines()[-1])["totals"]
+    totals = json.loads(again(*words, "--once").splitlines()[-1])["totals"]
     assert totals["rows"] + totals["already"] + totals["earlier"] == PIECES * PIECE
     assert totals["already"] == half % PIECE and totals["earlier"] == half - half % PIECE
 
