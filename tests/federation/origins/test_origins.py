@@ -56,16 +56,17 @@ class Pair:
         """Talk to the edge anew."""
         self.there = (await self.lab.client(self.edge.port)).jetstream(timeout=10)
 
-    async def origin(self, first: int, end: int) -> None:
-        """Make the origin if need be, and publish messages with these numbers."""
+    async def origin(self, first: int, end: int, size: int = 0) -> None:
+        """Make the origin if need be, and publish messages with these numbers, of at least `size`
+        bytes."""
         await self.there.add_stream(name="ORIGIN", subjects=["data"])
         for number in range(first, end):
-            await self.there.publish("data", b"%d" % number)
+            await self.there.publish("data", (b"%d" % number).ljust(size))
 
-    async def again(self, first: int, end: int) -> None:
+    async def again(self, first: int, end: int, size: int = 0) -> None:
         """Delete the origin and make it anew."""
         await self.there.delete_stream("ORIGIN")
-        await self.origin(first, end)
+        await self.origin(first, end, size)
 
     async def copy(self, name: str, mirror: bool) -> None:
         """A mirror or a source of the origin."""
@@ -132,6 +133,22 @@ async def test_mirror_of_an_origin_made_anew(lab: Lab, kind: str, count: int) ->
     assert [int(m.data) for m in await worker.fetch(1)] == [100]
     await pair.origin(200, 201)
     await pair.holds("MIRROR", *range(100, 100 + count), 200)
+
+
+@pytest.mark.parametrize("kind", ["headwater", "real"])
+async def test_who_the_origin_is_counts_where_messages_are_too_large_to_compare(
+    lab: Lab, kind: str
+) -> None:
+    pair = await Pair(lab).start(kind)
+    await pair.origin(0, 3, 20_000)
+    await pair.copy("MIRROR", True)
+    await pair.copy("SOURCE", False)
+    await pair.holds("MIRROR", 0, 1, 2)
+    await pair.holds("SOURCE", 0, 1, 2)
+    await pair.again(100, 105, 20_000)
+    await pair.state("MIRROR", "recreated")
+    assert pair.numbers("MIRROR") == [0, 1, 2]
+    await pair.holds("SOURCE", 0, 1, 2, *range(100, 105))
 
 
 async def test_a_mirror_without_messages_takes_an_origin_made_anew(lab: Lab) -> None:
