@@ -80,16 +80,25 @@ HISTORIES = {
     "nats-server says so of its own state, and tells the floor of what it has stored, which "
     "stays",
     "looked ahead": "what a consumer has delivered is the last message that it delivered. Of one "
-    "in memory nats-server tells how far it has looked, if it wanted nothing of what it found",
+    "in memory, or after a purge, nats-server tells how far it has looked, if it wanted nothing of "
+    "what it found",
     "before its start": "what was stored before a consumer begins does not wait for it. "
     "nats-server counts it when it comes, until it is asked for the consumer",
     "refused, then purged": "what was refused is due at once. nats-server forgets so at a purge, "
     "and sends it when its ack is due",
+    "up to more": "messages up to a sequence that was not given out yet are all. nats-server finds "
+    "none in a file, and all in memory",
+    "counted before the wait": "a message that waits for its time in a replay waits. nats-server "
+    "counts it as delivered",
+    "missing step": "a message without a step, where all are counters, is refused for that first. "
+    "nats-server looks for repeated ids, the id expected last, and roll-ups before",
+    "no interest": "when a stream comes to keep by interest, what nobody wants goes after the "
+    "answer. nats-server removes what goes before that, and keeps what only filters leave out",
     "positions": "whoever wants nothing of the last messages stands behind them. nats-server has "
     "it look at them only when something comes that it wants, which shows after a purge, and in "
     "heartbeats",
     "purged behind": "the ack floor stays before the first message that waits for its ack; when a "
-    "purge takes one behind that, nats-server tells the consumer sequence of that one",
+    "purge takes one behind that, nats-server tells another consumer sequence",
     "gone": "what a purge took waits for no ack and no delivery. nats-server counts what waits for "
     "an ack until it is due again, when the purge left the stream's first message; and what waits "
     "to be delivered, when the purge kept some messages",
@@ -122,17 +131,30 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
         return "last filter"
     if steps[number]["do"] == "publish" and _counted(ours, theirs, range(2)):
         return "told before"
-    if '"opt_start_seq"' in str(done) and _counted(ours, theirs, range(-9, 1)):
+    begins = re.search("opt_start_seq|CONSUMER.RESET", str(done))
+    if begins and _counted(ours, theirs, range(-9, 1)):
         return "before its start"
+    if "counter increment is missing" in "".join(ours):
+        return "missing step"
+    if _comes_to_interest(done) and ".STREAM." in str(steps[number]):
+        return "no interest"
+    if '"up_to_seq"' in str(steps[number]) and "404 No Results" in "".join(theirs):
+        return "up to more"
+    if '"replay_policy": "original"' in str(done) and (
+        _counted(ours, theirs, range(2))
+        or _without("num_pending", ours) == _without("num_pending", theirs)
+    ):
+        return "counted before the wait"
     if _refused_and_purged(done) and _sent_again(ours, theirs):
         return "refused, then purged"
-    if _heartbeats(ours) != _heartbeats(theirs):
-        return "positions" if _behind(ours, theirs) else ""
     late = [
         mark for name in _given_a_group(done) for mark in (f"$JS.ACK.%.{name}.", f"{name} in order")
     ]
-    if late and [one for one in theirs if not any(mark in one for mark in late)] == ours:
+    others = [line for line in theirs if "Idle Heartbeat" not in line]
+    if late and [one for one in others if not any(mark in one for mark in late)] == ours:
         return "group of a listener"
+    if _heartbeats(ours) != _heartbeats(theirs):
+        return "positions" if _behind(ours, theirs) else ""
     rest = [_bare(lines) for lines in (ours, theirs)]
     return _of_consumers(done, _told(ours), _told(theirs)) if rest[0] == rest[1] else ""
 
@@ -148,7 +170,7 @@ def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
         floor, floor_there = one["ack_floor"], other["ack_floor"]
         at, at_there = one["delivered"], other["delivered"]
         in_memory = memory or one["config"].get("mem_storage")
-        if in_memory and filters and _less_far(at, at_there):
+        if (in_memory or purged) and filters and _less_far(at, at_there):
             found = "looked ahead"
             at = at_there
         if at != at_there:
@@ -171,7 +193,10 @@ def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
             found = "positions"
         elif one["config"]["max_deliver"] > 0 and _not_before(floor, floor_there):
             found = "given up"
-        elif waits and floor["consumer_seq"] <= floor_there["consumer_seq"]:
+        elif purged and (
+            floor["stream_seq"] == floor_there["stream_seq"]
+            or (waits and floor["consumer_seq"] <= floor_there["consumer_seq"])
+        ):
             found = "purged behind"
         else:
             return ""
@@ -235,6 +260,16 @@ def _without(key: str, lines: list[str]) -> list[str]:
     """Answers without one key of what is told of consumers."""
     value = r"\{[^}]*\}|[^,}]+"
     return [re.sub(rf'"{key}": ({value})', "", line) for line in lines]
+
+
+def _comes_to_interest(steps: list[dict[str, Any]]) -> bool:
+    """Whether a stream was made to keep by interest later than at its creation."""
+    kept = [
+        '"retention": "interest"' in step["body"]
+        for step in steps
+        if re.search("STREAM.(CREATE|UPDATE)", step.get("subject", ""))
+    ]
+    return any(kept[1:]) and not all(kept)
 
 
 def _refused_and_purged(steps: list[dict[str, Any]]) -> bool:

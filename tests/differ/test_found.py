@@ -197,6 +197,9 @@ HISTORIES: dict[str, list[Step]] = {
     ],
     "a fast batch that begins with a ping": fast((1, 4), (1, 0), (2, 2)),
     "a fast batch that goes back": fast((1, 0), (1, 0), (2, 2), gap="fail", headers=[]),
+    **{f"a fast batch with another last id than expected, gaps {gap}": fast(
+        (1, 0), (2, 1), (3, 1), (4, 2), gap=gap, headers=[("Nats-Expected-Last-Msg-Id", "9")])
+        for gap in ("ok", "fail")},
     "a fast batch that requires too much": fast((1, 0), (2, 1), (3, 2), headers=TOO_HIGH),
     "a fast batch that requires little": fast((1, 0), (2, 1), (3, 2), headers=LOW),
     "the threshold of a consumer that becomes durable, or ephemeral": [

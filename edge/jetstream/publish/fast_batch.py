@@ -24,6 +24,7 @@ END = cython.declare(cython.int, 3)
 """Commit without a message."""
 PING = cython.declare(cython.int, 4)
 
+WRONG_LAST_ID = errors.STREAM_WRONG_LAST_MSG_ID.err_code
 NAME_MAX = 64
 BATCHES_MAX = 1000
 TIMEOUT_S = 10.0
@@ -261,6 +262,9 @@ class FastBatches:
         error: object,
     ) -> cython.int:
         """The stream has refused the message."""
+        if error.err_code == WRONG_LAST_ID:
+            # Answered as outside of a batch, which goes on.
+            return self.stream.answers.refuse_with(m, error)
         if not step.gap_ok and batch.last == 1:
             self.close(batch)
             return self.stream.answers.refuse_with(m, error)

@@ -299,10 +299,12 @@ class IngestSink(Sink):
                     known = stream.dedupe.find(msg_id, self.now_ns - stream.age_offset)
                     if known:
                         return stream.answers.owe_ack(m, known, DUPLICATE)
+            if self.quiet and h.rollup.n > 0 and self.refused_roll_up(m, h):
+                return 0
             if h.expected_last_id.n > 0 and text_of(h.expected_last_id) != stream.last_msg_id:
                 last = stream.last_msg_id.decode("utf-8", "replace")
                 return self.refuse_with(m, errors.STREAM_WRONG_LAST_MSG_ID.error(id=last))
-            if h.rollup.n > 0 and self.refused_roll_up(m, h):
+            if not self.quiet and h.rollup.n > 0 and self.refused_roll_up(m, h):
                 return 0
         if self.refused_limits(m):
             return 0
