@@ -15,14 +15,15 @@ import errno
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.format.record_layout import HEADER_BYTES
 from headwater.edge.storage.node.node_store import NodeStore
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.hub.raft.model.entry import ENTRY_OVERHEAD_BYTES
+from headwater.hub.raft.model.entry import ENTRY_OVERHEAD_BYTES, Entry
 from headwater.hub.raft.model.errors import invariant
 from headwater.hub.raft.model.hard_state import HardState
 from headwater.hub.raft.model.ready import Ready, Restored
@@ -91,7 +92,7 @@ class GroupStore:
         above all earlier starts. Raises OSError."""
         self.node = node
         self.log = node.log
-        node.seal_entries()
+        node.expect_entries()
         self.naming = naming
         self.machine = machine
         self.on_synced: Callable[[int], None] = lambda number: None
@@ -334,8 +335,20 @@ class GroupStore:
                 self._behind.discard(group)
             run = run_pieces(index, ready.before_term, self._commits[group], ready.entries)
             self.log.add_delta(OWNER, key, run[0], 0, run[1])
+            self._keep_positions(raft, ready.entries, len(key) + len(run[0]))
         if hard is not None:
             self._write_hard(group, hard)
+
+    def _keep_positions(self, raft: Raft, entries: Sequence[Entry], before: int) -> None:
+        """The log's newest record has entries, behind its owner and `before` bytes more: what they
+        say is not written again. It is where the record is not sealed, and where a damaged one
+        takes no message that no other node has."""
+        if len(raft.log.config.voters) < 2 or OWNER in self.log.table.packers:
+            return
+        record = self.log.newest_at
+        at = record + HEADER_BYTES + len(OWNER) + before
+        segment = self.log.active.number
+        self.replicas[raft.group].keep_positions(entries, segment, record, at)
 
     def _write_hard(self, group: int, hard: HardState) -> None:
         """A commit that moved is a hint and goes with entries: it is not worth a write here."""

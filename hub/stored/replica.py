@@ -1,7 +1,7 @@
 """A group's state on one node: a stream of the node's store, and the mark that goes with it."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from headwater.edge.storage.format.errors import Damaged, StoreError
@@ -46,6 +46,9 @@ class Replica:
         """As of the last entry that was applied."""
         self.marked = self.mark.index
         """Index of the mark that was written last."""
+        self.positions: dict[int, tuple[int, int, int, int]] = {}
+        """By index, of entries that are not applied: their term, and where the log has them:
+        segment, offset of the record, offset of the entry."""
         self.waiting: deque[Entry] = deque()
         """Entries that are to be applied, because storage did not take them at once."""
         self.doubtful = False
@@ -83,8 +86,14 @@ class Replica:
     def _apply(self, entry: Entry) -> Any:
         invariant(entry.index == self.mark.index + 1, f"{entry.index} is applied out of order")
         config, result = self.mark.config, None
+        position = self.positions.pop(entry.index, None)
         if entry.kind == EntryKind.NORMAL:
-            result = self.machine.apply(self._stored(), entry)
+            if position is not None and position[0] == entry.term:
+                self.log.begin_entry(*position[1:])
+            try:
+                result = self.machine.apply(self._stored(), entry)
+            finally:
+                self.log.begin_entry(0, 0, 0)
         elif entry.kind == EntryKind.CONFIG:
             config = decode_config(entry.data)
         self.mark = Mark(entry.index, entry.term, config)
@@ -94,6 +103,12 @@ class Replica:
         if self.store is None:
             raise StoreError("the replica has no state yet")
         return self.store
+
+    def keep_positions(self, entries: Sequence[Entry], segment: int, record: int, at: int) -> None:
+        """The log has entries end to end from the offset `at` on, in a record of a segment."""
+        for entry in entries:
+            self.positions[entry.index] = (entry.term, segment, record, at)
+            at += len(entry.data)
 
     def write_mark(self) -> None:
         """Put the mark into the log, behind what was applied. Raises StoreError."""
@@ -125,6 +140,7 @@ class Replica:
         self.store = store
         self.doubtful = False
         self.waiting.clear()
+        self.positions.clear()
         self.machine.restore(machine)
         self.mark = Mark(snapshot.index, snapshot.term, snapshot.config)
         self.marked = 0

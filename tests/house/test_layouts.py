@@ -37,6 +37,8 @@ LAYOUTS = [
      of("edge/storage/recovery/state_copy.py", "HEAD", "ROW", "PIECE")),
     (STORAGE, "u64 sequence   i64 timestamp   u32 0 in",
      of("edge/storage/erase/erase_jobs.py", "LOCATION")),
+    (STORAGE, "u32 offset of the record with",
+     c_struct("edge/storage/format/record.pxd", "Adoption")),
     (STORAGE, "u32 flags (only", c_struct("edge/storage/packing/packing.pxd", "Bound")),
     (STORAGE, '4s "HWSB"', of("edge/storage/packing/packing.py", "BLOB")),
     (RAFT, "u16 voters", of(CONFIG, "HEAD", "PAIR", "NODE")),
@@ -49,7 +51,7 @@ LAYOUTS = [
     (RAFT, "u8 version   u64 sender", of(CODEC, "PACKET", "ROWS", "ROW")),
     (RAFT, "u8 kind   u8 flags (1 refused", of(CODEC, "MESSAGE")),
     (RAFT, "u32 bytes that follow the head",
-     c_struct("edge/jetstream/replication/operations.pxd", "Operation")),
+     c_struct("edge/storage/format/operation.pxd", "Operation")),
 ]  # fmt: skip
 
 
@@ -134,6 +136,7 @@ def test_operations_of_entries_are_what_the_page_says() -> None:
     _, _, table = RAFT.partition("| kind | operation | what a replica does |")
     rows = re.findall(r"^\| (\d) \| ([a-z ]+) \| ", table.partition("\n\n")[0], re.M)
     found = enum_values("edge/jetstream/replication/operations.pxd", "OP_")
+    found |= enum_values("edge/storage/format/operation.pxd", "OP_")
     assert {name.replace(" ", "_").upper(): int(value) for value, name in rows} == found
 
 

@@ -24,7 +24,7 @@ from headwater.deploy.fleet.device.bundle_file import (
     MANIFEST,
     SIGNATURE,
 )
-from headwater.edge.storage.directory.directory import FORMAT as STORE_FORMAT
+from headwater.edge.storage.directory.directory import FIRST_FORMAT as STORE_WRITES
 from headwater.security.nkeys import KeyPair
 
 SUFFIX = ".bundle"
@@ -65,8 +65,9 @@ class Recipe(NamedTuple):
     signer: KeyPair
     next_keys: Sequence[str] = ()
     interpreter: Path | None = None
-    store: tuple[int, int] = (STORE_READS, STORE_FORMAT)
-    """Formats of the store: the oldest that is read, and the one that is written."""
+    store: tuple[int, int] = (STORE_READS, STORE_WRITES)
+    """Formats of the store: the oldest that is read, and what a gateway writes, which is no node of
+    a cluster."""
 
 
 def build(recipe: Recipe, output: Path) -> Path:

@@ -28,13 +28,16 @@ from cython.cimports.headwater.edge.jetstream.replication.operations import (
 )
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.kernel.kernel import MADE, Msg
+from cython.cimports.headwater.edge.storage.format.record import record_size
+from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
+from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
 from cython.cimports.libc.string import memcpy
 
 from headwater.edge.storage.format.errors import StoreError
 
 
 def apply(
-    stream: Stream, data: bytes, log: object, configure: Callable[[bytes], None]
+    stream: Stream, data: bytes, log: CommitLog, configure: Callable[[bytes], None]
 ) -> None:
     """Apply one entry to a replica: all of it, or StoreError and nothing.
 
@@ -42,18 +45,65 @@ def apply(
     """
     at: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data))
     end: cython.p_const_uchar = at + PyBytes_GET_SIZE(data)
+    begin: cython.p_const_uchar = at
+    adopted: cython.p_const_uchar = at
     op: Operation
     log.ensure(room_for(data))
     at += 1
+    try:
+        while at < end:
+            memcpy(cython.address(op), at, cython.sizeof(Operation))
+            if log.entry_segment and op.kind == OP_MESSAGE and at >= adopted:
+                adopted = adopt(stream, begin, at, end, log)
+            at += cython.sizeof(Operation)
+            if op.kind == OP_CONFIG:
+                configure(PyBytes_FromStringAndSize(cython.cast(cython.p_char, at), op.length))
+            else:
+                apply_one(stream, cython.address(op), at, log)
+            at += op.length
+            if at == adopted:
+                log.end_adoption()
+    finally:
+        log.adopter = None
+    stream.entry_applied()
+
+
+@cython.cfunc
+def adopt(
+    stream: Stream,
+    begin: cython.p_const_uchar,
+    at: cython.p_const_uchar,
+    end: cython.p_const_uchar,
+    log: CommitLog,
+) -> cython.p_const_uchar:
+    """Let the log keep the messages that follow each other from `at` on where it has them already:
+    in the entry, which begins at `begin`. Returns where the last one ends; `begin` when they are
+    to be written."""
+    first: cython.p_const_uchar = at
+    sequence: cython.ulonglong = 0
+    start: cython.ulonglong = 0
+    need: cython.Py_ssize_t = 0
+    op: Operation
+    if not isinstance(stream.store, LoggedStore):
+        return begin
     while at < end:
         memcpy(cython.address(op), at, cython.sizeof(Operation))
-        at += cython.sizeof(Operation)
-        if op.kind == OP_CONFIG:
-            configure(PyBytes_FromStringAndSize(cython.cast(cython.p_char, at), op.length))
-        else:
-            apply_one(stream, cython.address(op), at, log)
-        at += op.length
-    stream.entry_applied()
+        if op.kind != OP_MESSAGE or (sequence and op.sequence != sequence + 1):
+            break
+        sequence = op.sequence
+        start = start or sequence
+        need += record_size(op.length)
+        at += cython.sizeof(Operation) + op.length
+    if log.adopt(
+        cython.cast(LoggedStore, stream.store),
+        cython.cast(cython.uint, first - begin),
+        cython.cast(cython.uint, at - first),
+        need,
+        start,
+        sequence,
+    ):
+        return at
+    return begin
 
 
 @cython.cfunc

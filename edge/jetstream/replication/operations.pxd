@@ -1,8 +1,8 @@
-# What an entry of a stream's group says. See operations.py.
+# What an entry of a stream's group says. See operations.py. Kind 1 is OP_MESSAGE of the storage.
+from headwater.edge.storage.format.operation cimport OP_MESSAGE, Operation
 
 cdef enum:
     ENTRY_VERSION = 1                   # first byte of every entry; operations follow it
-    OP_MESSAGE = 1                      # store a message: subject, header block, payload
     OP_PASS = 2                         # use up a sequence; first part: the subject
     OP_REMOVE = 3                       # take a message out; flag 1: overwrite it, too
     OP_PURGE = 4                        # take out below `sequence` but for the newest `timestamp`; subject
@@ -12,14 +12,5 @@ cdef enum:
     OP_STATE_DELETE = 8
     OP_CONFIG = 9                       # the stream's description from now on
     FLAG_ERASE = 1
-
-cdef packed struct Operation:
-    unsigned int length                 # bytes that follow
-    unsigned int header_len             # of a message's header block
-    unsigned short first                # bytes of the first part: subject or key
-    unsigned char kind
-    unsigned char flags
-    unsigned long long sequence
-    long long timestamp                 # ns since the epoch
 
 cdef Py_ssize_t room_for(bytes data) except -1

@@ -27,7 +27,10 @@ from headwater.edge.storage.directory.store_lock import process_of
 from headwater.edge.storage.format.errors import FormatError, StoreError, StoreLocked
 from headwater.edge.storage.format.problem import Problem, ProblemKind
 
-FORMAT = 1
+FORMAT = 2
+"""The newest that this program knows. Stores are made with the first; those of nodes of a cluster
+have the second, whose log may hold messages in entries."""
+FIRST_FORMAT = 1
 ENTRY_KEYS = "log.keys"
 OWN_NAMES = {
     "HEADWATER", "ballast", "lock", "clean", "slots", "log", "streams", "quarantine", "trash",
@@ -161,7 +164,7 @@ class StoreDirectory:
             )
         self.node_id = found or self.make_id()
         self._identity = json.dumps(
-            {"format": FORMAT, "node_id": self.node_id.hex(), "created": self.clock.wall_ns()}
+            {"format": FIRST_FORMAT, "node_id": self.node_id.hex(), "created": self.clock.wall_ns()}
         ).encode()
         file.write(self._identity)
 
@@ -173,6 +176,14 @@ class StoreDirectory:
             if node_id == known:
                 return known
         return found.most_common(1)[0][0] if found else b""
+
+    def raise_format(self) -> None:
+        """What only the newest format has may be written from now on: older programs refuse the
+        folder. Raises OSError."""
+        identity = json.loads(self._identity)
+        if identity["format"] < FORMAT:
+            self._identity = json.dumps({**identity, "format": FORMAT}).encode()
+            TwoCopyFile(self.root / "HEADWATER").replace(self._identity)
 
     def write_identity(self) -> bool:
         """Write HEADWATER again when a copy of it is damaged or missing. Raises OSError."""

@@ -36,5 +36,7 @@ def submit_zeros(log: CommitLog, length: cython.Py_ssize_t, offset: cython.Py_ss
 def wipe_images(log: CommitLog) -> None:
     """Overwrite what earlier segments left in memory."""
     log.active.wipe(log.active.end)
+    if log.active.adopted is not None:
+        log.active.adopted.wipe()
     if log.donor is not None:
         log.donor.wipe(0)

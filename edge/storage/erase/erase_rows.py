@@ -31,17 +31,18 @@ def rows_of(store: FileStore, sequence: cython.ulonglong) -> list:
         rows.append(segment_row(store, sequence, entry.timestamp, entry.location, size))
         return rows
     header = cython.cast(cython.pointer(RecordHeader), entry.location)
-    rows.append(
-        (
-            sequence,
-            entry.timestamp,
-            IN_LOG_FILE,
-            header.segment,
-            0,
-            header.offset,
-            record_size(header.length),
+    if header.offset:  # of a message in an entry the log has no record
+        rows.append(
+            (
+                sequence,
+                entry.timestamp,
+                IN_LOG_FILE,
+                header.segment,
+                0,
+                header.offset,
+                record_size(header.length),
+            )
         )
-    )
     if store.copy is not None:
         copy = store.copy
         size = record_size(header.length)

@@ -20,6 +20,7 @@ cdef enum:
     KIND_CHECKPOINT = 12                   # sequence: oldest segment of the log that is still needed
     KIND_ERASE = 13                     # body: where messages stand that shall be overwritten
     KIND_ERASE_DONE = 14                # sequence: number of the newest ERASE that is done
+    KIND_ADOPT = 15                     # messages that stand in an entry; sequence: the first
 
 cdef enum:
     FLAG_COPY = 1                       # second copy of a footer
@@ -46,6 +47,13 @@ cdef struct RecordHeader:               # 64 bytes, little endian
     unsigned int chain                  # header_crc of the record before
     unsigned int header_crc
 
+cdef struct Adoption:                   # body of an ADOPT record; offsets are in its own segment
+    unsigned int record                 # offset of the record that holds the entry
+    unsigned int start                  # offset of the first message's head
+    unsigned int length                 # bytes of heads and messages
+    unsigned int unused                 # 0
+    unsigned long long last             # sequence of the last message; all between are there
+
 cdef struct Run:                        # a footer's account of what its batch holds
     unsigned long long stream
     unsigned long long first
@@ -57,3 +65,4 @@ cdef void seal_header(RecordHeader* header, unsigned int seed) noexcept nogil
 cdef bint header_ok(const unsigned char* data, Py_ssize_t room, unsigned int seed, unsigned int segment, unsigned int offset) noexcept nogil
 cdef bint body_ok(const unsigned char* record) noexcept nogil
 cdef Py_ssize_t find_record(const unsigned char* data, Py_ssize_t start, Py_ssize_t end, unsigned int seed, unsigned int segment) noexcept nogil
+cdef bytes body_of(const unsigned char* record)

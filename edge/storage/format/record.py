@@ -6,6 +6,7 @@ before it; so lost, misplaced and stale writes show. All numbers are little endi
 """
 
 import cython
+from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.storage.format.crc import crc32c
 
 KIND_NAMES = {
@@ -22,6 +23,7 @@ KIND_NAMES = {
     12: "CHECKPOINT",
     13: "ERASE",
     14: "ERASE_DONE",
+    15: "ADOPT",
 }
 # For interpreted callers of CommitLog.write_record.
 STATE_PUT = 6
@@ -115,3 +117,12 @@ def find_record(
             return start
         start += 8
     return end
+
+
+@cython.cfunc
+def body_of(record: cython.p_const_uchar) -> bytes:
+    """A copy of a record's body."""
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+    return PyBytes_FromStringAndSize(
+        cython.cast(cython.p_char, record) + HEADER_BYTES, header.length
+    )

@@ -1,9 +1,14 @@
 """Which messages a batch of the log, or of a segment, holds: runs, for its footer."""
 
+import struct
+
 import cython
 from cython.cimports.headwater.edge.storage.format.record import Run
 from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
 from cython.cimports.libc.stdlib import free, realloc
+
+# A row, for interpreted code.
+LOG_RUN = struct.Struct("<QQQ")
 
 
 @cython.cclass

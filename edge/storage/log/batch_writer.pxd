@@ -24,6 +24,13 @@ cdef class BatchWriter:
     cdef bint batch_strict              # an ack of this batch waits for its sync
     cdef bint batch_notify                # somebody waits for this batch to be written
     cdef public bint closed             # nothing is written any more
+    cdef readonly Py_ssize_t newest_at  # offset of the last record in the active segment
+    cdef unsigned int entry_segment     # that holds the entry which is applied; 0: none does
+    cdef unsigned int entry_record      # offset of the record with it
+    cdef unsigned int entry_at          # offset of the entry's first byte
+    cdef LoggedStore adopter            # whose messages the segment holds already; None
+    cdef unsigned char* adopted_at      # where the next of their records goes
+    cdef unsigned char* adopted_end     # where the last one ends
     cdef Py_ssize_t footer_room(self, Py_ssize_t more) noexcept
     cdef int finish(self, unsigned char* at, Py_ssize_t length) except -1
     cdef int write_footers(self, int flags, Py_ssize_t align, unsigned long long synced) except -1
@@ -31,7 +38,12 @@ cdef class BatchWriter:
     cdef int next_batch(self) except -1
     cdef unsigned char* reserve(self, Py_ssize_t length, bint message)
     cdef unsigned long long write_message(self, LoggedStore store, Msg* m, long long timestamp, unsigned long long sequence) except 0
+    cdef unsigned long long write_adopted(self, LoggedStore store, Msg* m, long long timestamp, unsigned long long sequence) except 0
+    cdef bint adopt(self, LoggedStore store, unsigned int start, unsigned int length, Py_ssize_t need, unsigned long long first, unsigned long long last) except -1
+    cdef int end_adoption(self) except -1
     cdef int touch(self, LoggedStore store) except -1
     cdef unsigned long long write_own(self, LoggedStore store, int kind, unsigned long long at, bytes body) except 0
     cdef int write_again(self, unsigned char* old) except -1
     cpdef unsigned long long write_record(self, int kind, unsigned long long stream, unsigned long long sequence, bytes first, bytes second, bytes rest, long long delay_ns=*, bytes more=*) except 0
+
+cdef void fill_record(unsigned char* at, unsigned long long stream, Msg* m, long long timestamp, unsigned long long sequence) noexcept nogil

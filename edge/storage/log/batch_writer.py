@@ -14,12 +14,15 @@ from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,
     FLAG_COPY,
     HEADER_BYTES,
+    KIND_ADOPT,
     KIND_FOOTER,
     KIND_MESSAGE,
+    Adoption,
     RecordHeader,
     record_size,
     seal_header,
 )
+from cython.cimports.headwater.edge.storage.log.adopted_records import AdoptedRecords
 from cython.cimports.headwater.edge.storage.log.batch_runs import BatchRuns
 from cython.cimports.headwater.edge.storage.log.commit_thread import BLOCK_BYTES, NO_SYNC
 from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
@@ -29,6 +32,33 @@ from headwater.edge.storage.format.errors import InvariantBroken, StoreClosed
 
 # Begin of a footer's body: batch number, offset of the batch's first record, records.
 FOOTER = struct.Struct("<QII")
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def fill_record(
+    at: cython.p_uchar,
+    stream: cython.ulonglong,
+    m: cython.pointer(Msg),
+    timestamp: cython.longlong,
+    sequence: cython.ulonglong,
+) -> cython.void:
+    """Make a message's record as it is in memory only: it has no place in a file."""
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
+    length: cython.Py_ssize_t = m.subject_len + m.size
+    memset(at, 0, HEADER_BYTES)
+    header.kind = KIND_MESSAGE
+    header.length = cython.cast(cython.uint, length)
+    header.subject_len = cython.cast(cython.uint, m.subject_len)
+    header.header_len = cython.cast(cython.uint, m.header_len)
+    header.sequence = sequence
+    header.timestamp = timestamp
+    header.stream = stream
+    memcpy(at + HEADER_BYTES, m.subject, m.subject_len)
+    memcpy(at + HEADER_BYTES + m.subject_len, m.body, m.size)
+    memset(at + HEADER_BYTES + length, 0, record_size(length) - HEADER_BYTES - length)
+    header.body_crc = crc32c(0, at + HEADER_BYTES, length)
 
 
 @cython.cclass
@@ -74,6 +104,7 @@ class BatchWriter:
         header.chain = self.chain
         seal_header(header, self.seed)
         self.chain = header.header_crc
+        self.newest_at = self.active.end
         self.active.end += size
         self.batch_records += 1
         self.written += size
@@ -104,6 +135,8 @@ class BatchWriter:
         sequence: cython.ulonglong,
     ) -> cython.ulonglong:
         """Append a message; returns the address of its record."""
+        if store is self.adopter:
+            return self.write_adopted(store, m, timestamp, sequence)
         length: cython.Py_ssize_t = store.body_size(m)
         at: cython.p_uchar = self.reserve(length, True)
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
@@ -120,6 +153,97 @@ class BatchWriter:
         self.touch(store)
         self.finish(at, length)
         return cython.cast(cython.ulonglong, at)
+
+    def begin_entry(self, segment: int, record: int, at: int) -> None:
+        """An entry is applied next that the log holds already: in which segment, the offset of the
+        record that holds it, and of the entry's first byte. 0, 0, 0: it stands nowhere."""
+        self.entry_segment = segment
+        self.entry_record = record
+        self.entry_at = at
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def adopt(
+        self,
+        store: LoggedStore,
+        start: cython.uint,
+        length: cython.uint,
+        need: cython.Py_ssize_t,
+        first: cython.ulonglong,
+        last: cython.ulonglong,
+    ) -> cython.bint:
+        """Have messages of `store`, which are appended next, be those of the entry that is applied;
+        False when their records are to be written. Heads and messages have `length` bytes from
+        `start` on, their records `need`; the sequences are all from `first` to `last`. Raises
+        StoreFull, StoreFailed."""
+        at: cython.p_uchar
+        header: cython.pointer(RecordHeader)
+        adoption: cython.pointer(Adoption)
+        kept: AdoptedRecords
+        if self.entry_segment != self.active.number or store.packer.packs:
+            return False
+        kept = self.active.adoptable()
+        if self.active.end + kept.bytes + need > self.active.capacity:
+            # Records in memory count as if they were in the file: so memory stays bounded.
+            self.reserve(self.active.capacity - self.active.end, True)
+            return False
+        at = self.reserve(cython.sizeof(Adoption), True)
+        if self.entry_segment != self.active.number:
+            return False
+        header = cython.cast(cython.pointer(RecordHeader), at)
+        header.kind = KIND_ADOPT
+        header.flags = 0
+        header.subject_len = header.header_len = 0
+        header.sequence = first
+        header.timestamp = self.kernel.now_ns
+        header.stream = store.stream_id
+        adoption = cython.cast(cython.pointer(Adoption), at + HEADER_BYTES)
+        adoption.record = self.entry_record
+        adoption.start = self.entry_at + start
+        adoption.length = length
+        adoption.unused = 0
+        adoption.last = last
+        self.adopted_at = kept.reserve(need)
+        self.adopted_end = self.adopted_at + need
+        kept.ranges[self.active.end] = (
+            cython.cast(cython.ulonglong, self.adopted_at),
+            cython.cast(cython.ulonglong, self.adopted_end),
+        )
+        self.touch(store)
+        self.finish(at, cython.sizeof(Adoption))
+        self.adopter = store
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def write_adopted(
+        self,
+        store: LoggedStore,
+        m: cython.pointer(Msg),
+        timestamp: cython.longlong,
+        sequence: cython.ulonglong,
+    ) -> cython.ulonglong:
+        """Make the record, in memory, of a message that the segment has; returns its address."""
+        length: cython.Py_ssize_t = m.subject_len + m.size
+        size: cython.Py_ssize_t = record_size(length)
+        at: cython.p_uchar = self.adopted_at
+        if at + size > self.adopted_end:
+            raise InvariantBroken(f"message {sequence} is not one that was adopted")
+        fill_record(at, store.stream_id, m, timestamp, sequence)
+        self.adopted_at += size
+        self.runs.add(store, self.batch, sequence)
+        self.touch(store)
+        return cython.cast(cython.ulonglong, at)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def end_adoption(self) -> cython.int:
+        """Messages that are appended next are written again."""
+        whole: cython.bint = self.adopted_at == self.adopted_end
+        self.adopter = None
+        if not whole:
+            raise InvariantBroken("not all messages of an entry were stored")
+        return 0
 
     @cython.ccall
     @cython.exceptval(0, check=False)

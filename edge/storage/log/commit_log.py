@@ -539,10 +539,14 @@ class CommitLog(BatchWriter):
         """Bytes in segments that are not checkpointed; one for a very large message counts as
         full."""
         segment: LogSegment
+        size: cython.Py_ssize_t
         total: cython.Py_ssize_t = 0
         for item in self.live:
             segment = item
-            total += min(segment.end, self.segment_bytes)
+            size = segment.end
+            if segment.adopted is not None:
+                size += segment.adopted.bytes
+            total += min(size, self.segment_bytes)
         return total
 
     @cython.ccall

@@ -10,6 +10,7 @@ import logging
 import cython
 from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,
+    KIND_ADOPT,
     KIND_CHECKPOINT,
     KIND_FOOTER,
     KIND_SKIP,
@@ -121,7 +122,9 @@ class LogRestart:
             while at < segment.end:
                 header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
                 at += record_size(header.length)
-                if header.kind != KIND_FOOTER:
+                if header.kind == KIND_ADOPT:
+                    self.write_adopted_again(segment, header.offset)
+                elif header.kind != KIND_FOOTER:
                     log.write_again(cython.cast(cython.p_uchar, header))
         log.forget(old)
         for item in waiting:
@@ -130,6 +133,20 @@ class LogRestart:
             if store.last_seq and store.at(store.last_seq) == cython.NULL:
                 # Removed meanwhile, so it was not copied, and its sequence is used up all the same.
                 log.write_own(store, KIND_SKIP, store.last_seq, b"")
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write_adopted_again(self, segment: LogSegment, offset: cython.Py_ssize_t) -> cython.int:
+        """Messages of an entry become records of their own: it stands elsewhere from now on."""
+        at: cython.ulonglong
+        end: cython.ulonglong
+        header: cython.pointer(RecordHeader)
+        at, end = segment.adopted.ranges[offset]
+        while at < end:
+            header = cython.cast(cython.pointer(RecordHeader), at)
+            self.log.write_again(cython.cast(cython.p_uchar, header))
+            at += record_size(header.length)
+        return 0
 
     def recovered(self) -> None:
         """Everything that was pending is durable in the fresh file."""

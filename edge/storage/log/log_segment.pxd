@@ -1,4 +1,5 @@
 # A segment of the commit log with its image in memory. See log_segment.py.
+from headwater.edge.storage.log.adopted_records cimport AdoptedRecords
 
 cdef class LogSegment:
     cdef public unsigned int number
@@ -12,3 +13,5 @@ cdef class LogSegment:
     cdef public Py_ssize_t previous_end
     cdef public unsigned int previous_chain
     cdef public bint suspect            # a write or sync failed; the file is not used again
+    cdef AdoptedRecords adopted         # messages that its file holds in entries; None: none
+    cdef AdoptedRecords adoptable(self)

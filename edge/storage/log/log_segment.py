@@ -7,31 +7,12 @@ from there until the segment is checkpointed.
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.storage.format.record import FILE_HEADER_BYTES
+from cython.cimports.headwater.edge.storage.log.adopted_records import AdoptedRecords
+from cython.cimports.headwater.edge.storage.log.aligned_memory import aligned_memory
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memset
-from cython.cimports.posix.mman import MADV_HUGEPAGE, madvise
-from cython.cimports.posix.stdlib import posix_memalign
 
 from headwater.edge.ports import files
-
-# What writes past the page cache ask of memory.
-ALIGNMENT = cython.declare(cython.size_t, 4096)
-# Images of this size and more lie in pages of this size, if the system has them: the first use of
-# memory costs a fault per page.
-HUGE_BYTES = cython.declare(cython.Py_ssize_t, 2 << 20)
-
-
-@cython.cfunc
-def aligned_image(capacity: cython.Py_ssize_t) -> cython.p_uchar:
-    """Memory for an image; what it holds counts only once it was written."""
-    image: cython.p_void = cython.NULL
-    huge: cython.bint = capacity >= HUGE_BYTES
-    if posix_memalign(cython.address(image), HUGE_BYTES if huge else ALIGNMENT, capacity):
-        raise MemoryError
-    if huge:
-        # A wish; without it pages are small.
-        madvise(image, capacity, MADV_HUGEPAGE)
-    return cython.cast(cython.p_uchar, image)
 
 
 @cython.cclass
@@ -48,11 +29,20 @@ class LogSegment:
         if donor is not None and donor.capacity == self.capacity:
             self.image = donor.image
             donor.image = cython.NULL
+        if donor is not None and donor.adopted is not None:
+            self.adopted = AdoptedRecords(donor.adopted)
         if self.image == cython.NULL:
-            self.image = aligned_image(self.capacity)
+            self.image = aligned_memory(self.capacity)
 
     def __dealloc__(self):
         free(self.image)
+
+    @cython.cfunc
+    def adoptable(self) -> AdoptedRecords:
+        """Where records of messages go that the file holds in entries."""
+        if self.adopted is None:
+            self.adopted = AdoptedRecords()
+        return self.adopted
 
     def fill(self, data: bytes, offset: cython.Py_ssize_t) -> None:
         """Put bytes into the image."""

@@ -10,11 +10,15 @@ from headwater.edge.storage.directory.store_options import StoreOptions
 from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.recovery.log_recovery import LogRecovery
-from headwater.edge.storage.recovery.replay import LOST_MAX
 from headwater.edge.storage.recovery.restore import restore_ends
 from headwater.edge.storage.recovery.stream_recovery import RecoveredStream
 from headwater.edge.storage.segments.file_store import FileStore
-from headwater.edge.storage.segments.loss import LOST_BEFORE, removed_before, restore_sizes
+from headwater.edge.storage.segments.loss import (
+    LOST_BEFORE,
+    LOST_MAX,
+    removed_before,
+    restore_sizes,
+)
 from headwater.edge.storage.segments.manifest import runs_text
 from headwater.edge.storage.segments.reservations import SequenceReservations
 

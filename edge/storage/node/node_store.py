@@ -242,9 +242,10 @@ class NodeStore:
         self.repacker.resume()
         return streams.served()
 
-    def seal_entries(self) -> None:
+    def expect_entries(self) -> None:
         """There are to be entries of replicated streams: they are sealed when there is a key to
-        seal with. Raises StoreError, OSError, SealingError."""
+        seal with, and older programs refuse the store. Raises StoreError, OSError, SealingError."""
+        self.directory.raise_format()
         if self.entry_keys.begin(self._fresh):
             self._use_entry_keys()
             self.repacker.resume_entries()

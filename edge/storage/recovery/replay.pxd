@@ -2,8 +2,7 @@
 from headwater.edge.storage.log.commit_log cimport CommitLog
 from headwater.edge.storage.segments.file_store cimport FileStore
 from headwater.edge.storage.log.log_segment cimport LogSegment
-from headwater.edge.storage.format.record cimport RecordHeader
-from headwater.edge.storage.segments.stream_segment cimport StreamSegment
+from headwater.edge.storage.format.record cimport Adoption, RecordHeader
 
 cdef class Survey:
     cdef public Py_ssize_t end          # after the last footer that counts
@@ -31,29 +30,20 @@ cdef class LogReplay:
     cdef list dropped                   # (stream id, first, last) taken out by the batch being read
     cdef public bint gap_is_lost        # records are missing of which nothing tells what they were
     cdef bint near_damage               # some of the batch being read are
+    cdef bint unsure                    # an ADOPT record of the batch being read is damaged
     cdef list gaps                      # (store, sequence) found missing in that batch
     cdef public tuple copied            # segment and offset from which on `touched` is kept
     cdef public set touched             # (owner, key) of states put or deleted
+    cdef tuple sound                    # segment and offset of the last record with entries
     cdef unsigned long long store_id
     cdef FileStore store
     cdef FileStore store_of(self, unsigned long long stream)
     cdef int apply(self, const unsigned char* record, LogSegment segment) except -1
     cdef int apply_message(self, const unsigned char* record) except -1
+    cdef int lose_before(self, FileStore store, unsigned long long sequence) except -1
+    cdef int apply_adoption(self, RecordHeader* header, LogSegment segment) except -1
+    cdef bint holds(self, LogSegment segment, RecordHeader* header, Adoption* adoption) except -1
+    cdef int lose_adopted(self, FileStore store, unsigned long long first, Adoption* adoption) except -1
     cdef int apply_state(self, const unsigned char* record, LogSegment segment) except -1
     cdef int lose(self, FileStore store, unsigned long long sequence, str reason) except -1
     cdef int check_runs(self, const unsigned char* record, Py_ssize_t damaged) except -1
-
-cdef class SegmentScan:
-    cdef FileStore store
-    cdef StreamSegment segment
-    cdef public list problems
-    cdef public list gaps               # [last sequence before, first one behind] damaged footers
-    cdef object last_removals           # (kind, body) of the last removals
-    cdef set erased                     # sequences of the batch that were erased
-    cdef public unsigned long long first_seq
-    cdef public unsigned long long last_seq
-    cdef public long long last_ts
-    cdef public unsigned int log_segment
-    cdef int apply(self, const unsigned char* data, list offsets) except -1
-    cdef int apply_message(self, const unsigned char* record, Py_ssize_t at) except -1
-    cdef int finish_batch(self, const unsigned char* record, list offsets, const unsigned char* data, Py_ssize_t damaged) except -1

@@ -1,4 +1,4 @@
-"""Recovery's reading of records: what the log and unindexed segments say.
+"""Recovery's reading of the log's records.
 
 A record counts when its header verifies at its position; its body is verified before it is used. A
 batch counts once a footer of it was read. What does not verify is skipped to the next record that
@@ -9,13 +9,15 @@ everything else is kept.
 import struct
 
 import cython
-from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cython.cimports.headwater.edge.kernel.kernel import Msg
+from cython.cimports.headwater.edge.storage.format.operation import OP_MESSAGE, Operation
 from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,
     FLAG_COPY,
     FLAG_ERASED,
     FLAG_PART,
     HEADER_BYTES,
+    KIND_ADOPT,
     KIND_CHECKPOINT,
     KIND_DELETE,
     KIND_ERASE,
@@ -29,50 +31,42 @@ from cython.cimports.headwater.edge.storage.format.record import (
     KIND_STATE_DELTA,
     KIND_STATE_PUT,
     KIND_STREAM_DELETE,
+    Adoption,
     RecordHeader,
+    body_of,
     body_ok,
     find_record,
     header_ok,
     packed_bits,
     record_size,
 )
-from cython.cimports.headwater.edge.storage.index.index import IN_LOG, IndexEntry
+from cython.cimports.headwater.edge.storage.index.index import IN_LOG
+from cython.cimports.headwater.edge.storage.log.batch_writer import fill_record
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.log.log_segment import LogSegment
 from cython.cimports.headwater.edge.storage.recovery.restore import restore_message
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
-from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
+from cython.cimports.libc.string import memcpy
 
 from headwater.edge.storage.directory.metas import METAS_OWNER
 from headwater.edge.storage.format.problem import Problem, ProblemKind
+from headwater.edge.storage.log.batch_runs import LOG_RUN
 from headwater.edge.storage.recovery.restore import restore_removal
 from headwater.edge.storage.segments.loss import (
     COUNTED_EXTRA,
     LOST_BEFORE,
+    LOST_MAX,
     removed_before,
     set_size,
     share_of,
 )
 from headwater.edge.storage.segments.manifest import MANIFESTS_OWNER
-from headwater.edge.storage.segments.segment_files import FOOTER as SEGMENT_FOOTER
+from headwater.edge.storage.segments.segment_files import RUN
 
 LOG_FOOTER = struct.Struct("<QII")
-LOG_RUN = struct.Struct("<QQQ")
-RUN = struct.Struct("<QQ")
 HEAD = struct.Struct("<Qq")
-# Lost sequences that are named one by one; more than this are only counted.
-LOST_MAX = 100_000
 # The longest owner of states that a survey looks at.
 OWN_MAX = cython.declare(cython.Py_ssize_t, max(len(MANIFESTS_OWNER), len(METAS_OWNER)))
-
-
-@cython.cfunc
-def body_of(record: cython.p_const_uchar) -> bytes:
-    """A copy of a record's body."""
-    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
-    return PyBytes_FromStringAndSize(
-        cython.cast(cython.p_char, record) + HEADER_BYTES, header.length
-    )
 
 
 @cython.cfunc
@@ -176,6 +170,58 @@ def survey(
     return found
 
 
+@cython.cfunc
+@cython.exceptval(check=False)
+def room_of_records(
+    at: cython.p_const_uchar, end: cython.p_const_uchar, last: cython.ulonglong
+) -> cython.Py_ssize_t:
+    """Bytes of the records of messages of an entry whose sequence is above `last`."""
+    need: cython.Py_ssize_t = 0
+    op: Operation
+    while at < end:
+        memcpy(cython.address(op), at, cython.sizeof(Operation))
+        at += cython.sizeof(Operation) + op.length
+        if op.sequence > last:
+            need += record_size(op.length)
+    return need
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def restore_held(
+    store: FileStore,
+    op: cython.pointer(Operation),
+    text: cython.p_const_uchar,
+    made: cython.ulonglong,
+) -> cython.int:
+    """Make the record of an entry's message at an address, and enter it."""
+    m: Msg
+    timestamp: cython.longlong = max(op.timestamp, store.last_ts)
+    m.subject = text
+    m.subject_len = op.first
+    m.body = text + op.first
+    m.header_len = op.header_len
+    m.size = op.length - op.first
+    fill_record(
+        cython.cast(cython.p_uchar, made),
+        store.stream_id,
+        cython.address(m),
+        timestamp,
+        op.sequence,
+    )
+    return restore_message(
+        store,
+        text,
+        op.first,
+        op.sequence,
+        timestamp,
+        op.length - op.first,
+        op.header_len,
+        made,
+        IN_LOG,
+    )
+
+
 @cython.cclass
 class LogReplay:
     """Applies log segments, oldest first, to the stores and the state table of a log."""
@@ -234,14 +280,14 @@ class LogReplay:
                     if damaged and batch != self.last_batch + 1:
                         self.unknown_bytes += damaged
                         self.gap_is_lost = True
-                    if records_in(record) != records or damaged:
+                    if records_in(record) != records or damaged or self.unsure:
                         self.check_runs(record, damaged)
                     for store, number in self.gaps:
                         set_size(
                             store, number, share_of(damaged or self.unknown_bytes, len(self.gaps))
                         )
                     self.gaps = []
-                    self.near_damage = False
+                    self.near_damage = self.unsure = False
                     self.last_batch = batch - 1 if header.flags & FLAG_PART else batch
                     records = 0
                     damaged = 0
@@ -327,7 +373,10 @@ class LogReplay:
         kind: cython.int = header.kind
         if kind == KIND_MESSAGE:
             return self.apply_message(record)
+        if kind == KIND_ADOPT and body_ok(record):
+            return self.apply_adoption(header, segment)
         if not body_ok(record):
+            self.unsure = self.unsure or kind == KIND_ADOPT
             self.damaged(segment, f"a record of kind {kind} at {header.offset} has a damaged body")
             return 0
         if kind == KIND_STATE_PUT or kind == KIND_STATE_DELTA or kind == KIND_STATE_DELETE:
@@ -368,10 +417,7 @@ class LogReplay:
         sequence: cython.ulonglong = header.sequence
         if store is None or sequence <= store.last_seq or header.segment < store.first_log_segment:
             return 0
-        if (self.gap_is_lost or self.near_damage) and sequence > store.last_seq + 1:
-            for number in range(store.last_seq + 1, min(sequence, store.last_seq + LOST_MAX)):
-                self.lose(store, number, "a part of the log is missing")
-                self.gaps.append((store, number))
+        self.lose_before(store, sequence)
         if header.flags & FLAG_ERASED:
             store.last_seq = sequence
             store.last_ts = max(store.last_ts, header.timestamp)
@@ -398,6 +444,123 @@ class LogReplay:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
+    def lose_before(self, store: FileStore, sequence: cython.ulonglong) -> cython.int:
+        """Mark what is missing ahead of a message as lost, where bytes of the log are gone."""
+        if (self.gap_is_lost or self.near_damage) and sequence > store.last_seq + 1:
+            for number in range(store.last_seq + 1, min(sequence, store.last_seq + LOST_MAX)):
+                self.lose(store, number, "a part of the log is missing")
+                self.gaps.append((store, number))
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def apply_adoption(
+        self, header: cython.pointer(RecordHeader), segment: LogSegment
+    ) -> cython.int:
+        """Enter messages that stand in an entry of the same segment, unless the stream's segments
+        had them."""
+        store: FileStore = self.store_of(header.stream)
+        adoption: cython.pointer(Adoption)
+        at: cython.p_const_uchar
+        end: cython.p_const_uchar
+        made: cython.ulonglong
+        begin: cython.ulonglong
+        op: Operation
+        adoption = cython.cast(
+            cython.pointer(Adoption), cython.cast(cython.p_const_uchar, header) + HEADER_BYTES
+        )
+        if (
+            store is None
+            or adoption.last <= store.last_seq
+            or header.segment < store.first_log_segment
+        ):
+            return 0
+        if not self.holds(segment, header, adoption):
+            return self.lose_adopted(store, header.sequence, adoption)
+        at = segment.image + adoption.start
+        end = at + adoption.length
+        begin = made = cython.cast(
+            cython.ulonglong,
+            segment.adoptable().reserve(room_of_records(at, end, store.last_seq)),
+        )
+        while at < end:
+            memcpy(cython.address(op), at, cython.sizeof(Operation))
+            at += cython.sizeof(Operation)
+            if op.sequence > store.last_seq:
+                self.lose_before(store, op.sequence)
+                restore_held(store, cython.address(op), at, made)
+                made += record_size(op.length)
+            at += op.length
+        segment.adopted.ranges[header.offset] = (begin, made)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def holds(
+        self,
+        segment: LogSegment,
+        header: cython.pointer(RecordHeader),
+        adoption: cython.pointer(Adoption),
+    ) -> cython.bint:
+        """Whether the record that an adoption names is there and sound, and what it names is heads
+        and messages."""
+        record: cython.p_const_uchar
+        held: cython.pointer(RecordHeader)
+        at: cython.Py_ssize_t = adoption.start
+        end: cython.Py_ssize_t = at + adoption.length
+        op: Operation
+        place: tuple = (segment.number, adoption.record)
+        if adoption.record >= header.offset or adoption.record < FILE_HEADER_BYTES:
+            return False
+        record = segment.image + adoption.record
+        held = cython.cast(cython.pointer(RecordHeader), record)
+        if place != self.sound:
+            if (
+                not header_ok(
+                    record,
+                    header.offset - adoption.record,
+                    self.log.seed,
+                    segment.number,
+                    adoption.record,
+                )
+                or held.kind not in (KIND_STATE_DELTA, KIND_STATE_PUT)
+                or not body_ok(record)
+            ):
+                return False
+            self.sound = place
+        if (
+            at < cython.cast(cython.Py_ssize_t, adoption.record) + HEADER_BYTES
+            or end > cython.cast(cython.Py_ssize_t, adoption.record) + HEADER_BYTES + held.length
+        ):
+            return False
+        while at + cython.cast(cython.Py_ssize_t, cython.sizeof(Operation)) <= end:
+            memcpy(cython.address(op), segment.image + at, cython.sizeof(Operation))
+            at += cython.sizeof(Operation) + op.length
+            if (
+                op.kind != OP_MESSAGE
+                or at > end
+                or cython.cast(cython.ulonglong, op.first) + op.header_len > op.length
+            ):
+                return False
+        return at == end
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def lose_adopted(
+        self,
+        store: FileStore,
+        first: cython.ulonglong,
+        adoption: cython.pointer(Adoption),
+    ) -> cython.int:
+        """Messages are lost with the entry that holds them."""
+        last: cython.ulonglong = adoption.last
+        for number in range(max(first, store.last_seq + 1), last + 1):
+            self.lose(store, number, "the entry that holds it is damaged in the log")
+            set_size(store, number, adoption.length // (last + 1 - first))
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def apply_state(self, record: cython.p_const_uchar, segment: LogSegment) -> cython.int:
         """Put a state into the log's table, add to it, or delete it."""
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
@@ -412,192 +575,4 @@ class LogReplay:
             self.log.table.delta(body[:a], body[a:b], body[b:], segment.number)
         else:
             self.log.table.delete(body[:a], body[a:b])
-        return 0
-
-
-def first_alive(store: FileStore, sequence: cython.ulonglong) -> int:
-    """The first message that is stored at or after `sequence`; 0 when there is none."""
-    return store.next_alive(sequence)
-
-
-def cut_off(
-    store: FileStore, segment: StreamSegment, size: cython.ulonglong
-) -> list[tuple[int, int]]:
-    """(sequence, bytes it counts) of messages served from a segment of whose file there are only
-    `size` bytes, that end behind them."""
-    entry: cython.pointer(cython.const[IndexEntry])
-    found: list = []
-    length: cython.ulonglong
-    sequence: cython.ulonglong = store.next_alive(segment.first) if segment.first else 0
-    while sequence and sequence <= segment.last:
-        entry = store.entry(sequence)
-        length = record_size(store.body_length(entry))
-        if (
-            not entry.flags & IN_LOG
-            and entry.location >> 32 == segment.number
-            and (entry.location & 0xFFFFFFFF) + length > size
-        ):
-            found.append((sequence, store.cost_of(sequence)))
-        sequence = store.next_alive(sequence + 1)
-    return found
-
-
-@cython.cclass
-class SegmentScan:
-    """Reads records of a stream's segment that no index file covers."""
-
-    def __init__(self, store: FileStore, segment: StreamSegment):
-        self.store = store
-        self.segment = segment
-        self.problems = []
-        self.gaps = []
-        self.erased = set()
-        self.last_removals = None
-
-    def damaged(self, text: str) -> None:
-        """List damage of the segment's file."""
-        self.problems.append(Problem.of(ProblemKind.DAMAGED, self.segment.path, text))
-
-    def run(self, content: bytes, start: cython.Py_ssize_t, is_last: bool) -> None:
-        """Enter the records of `content` (the whole file) from `start`; sets the segment's end.
-        What follows the last footer is a torn tail in the last segment, and damage elsewhere."""
-        data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(content))
-        end: cython.Py_ssize_t = len(content)
-        at: cython.Py_ssize_t = start
-        seed: cython.uint = self.store.log.seed
-        number: cython.uint = self.segment.number
-        header: cython.pointer(RecordHeader)
-        offsets: list = []
-        damaged: cython.Py_ssize_t = 0
-        torn: cython.Py_ssize_t
-        torn_first: cython.Py_ssize_t = end
-        before: cython.ulonglong
-        ended: cython.Py_ssize_t = -1
-        while at < end:
-            header = cython.cast(cython.pointer(RecordHeader), data + at)
-            if (
-                not header_ok(data + at, end - at, seed, number, cython.cast(cython.uint, at))
-                or header.stream != self.store.stream_id
-            ):
-                torn = at
-                at = find_record(data, at + 8, end, seed, number)
-                if at < end or not is_last:
-                    damaged += at - torn
-                    torn_first = min(torn_first, torn)
-                    self.damaged(f": bytes {torn} to {at} are damaged")
-                continue
-            if header.kind == KIND_HEAD and body_ok(data + at):
-                begin = SEGMENT_FOOTER.unpack_from(body_of(data + at))[3]
-                if begin != ended:
-                    before = self.store.last_seq
-                    self.finish_batch(data + at, offsets, data, damaged)
-                    runs = body_of(data + at)[SEGMENT_FOOTER.size :]
-                    if torn_first < begin and runs:
-                        self.gaps.append([before, LOG_RUN.unpack_from(runs)[1]])
-                    offsets = []
-                    damaged = 0
-                    torn_first = end
-                    ended = begin
-                self.segment.chain = header.header_crc
-                self.segment.end = at + record_size(header.length)
-            elif header.kind != KIND_HEAD:
-                offsets.append(at)
-            at += record_size(header.length)
-        if offsets and not is_last:
-            self.apply(data, offsets)
-            self.damaged(f": {len(offsets)} records have no footer")
-            self.segment.end = end
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def finish_batch(
-        self,
-        record: cython.p_const_uchar,
-        offsets: list,
-        data: cython.p_const_uchar,
-        damaged: cython.Py_ssize_t,
-    ) -> cython.int:
-        """Enter a batch, and name what its footer lists but the file does not hold."""
-        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
-        body: bytes = body_of(record)
-        number: cython.ulonglong
-        missing: list = []
-        last_seq, last_ts, log_segment, _, records, _ = SEGMENT_FOOTER.unpack_from(body)
-        self.apply(data, offsets)
-        if damaged or records != len(offsets):
-            for _, first, last in LOG_RUN.iter_unpack(body[SEGMENT_FOOTER.size :]):
-                for sequence in range(first, last + 1):
-                    number = sequence
-                    if self.store.at(number) == cython.NULL and sequence not in self.erased:
-                        self.lose(sequence, "its record in the segment is damaged")
-                        missing.append(sequence)
-        for sequence in missing:
-            set_size(self.store, sequence, share_of(damaged, len(missing)))
-        self.first_seq = max(self.first_seq, header.sequence)
-        self.last_seq = max(self.last_seq, last_seq)
-        self.last_ts = max(self.last_ts, last_ts)
-        self.log_segment = max(self.log_segment, log_segment)
-        return 0
-
-    def lose(self, sequence: int, reason: str) -> None:
-        """Mark a sequence as lost."""
-        if sequence not in self.store.lost and len(self.store.lost) < LOST_MAX:
-            self.store.add_lost(sequence, reason)
-        self.store.last_seq = max(self.store.last_seq, sequence)
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def apply_message(self, record: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.int:
-        """Enter a message whose record verifies."""
-        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
-        plain: cython.p_const_uchar = self.store.plain_body(record)
-        if plain == cython.NULL:
-            self.lose(header.sequence, "its record in the segment does not open")
-            return 0
-        return restore_message(
-            self.store,
-            plain,
-            header.subject_len,
-            header.sequence,
-            header.timestamp,
-            cython.cast(cython.uint, self.store.plain_size(record)) - header.subject_len,
-            header.header_len,
-            (cython.cast(cython.ulonglong, self.segment.number) << 32)
-            | cython.cast(cython.ulonglong, at),
-            packed_bits(record),
-        )
-
-    def add_removals(self, kind: int, body: bytes) -> None:
-        """Sequences that are gone; a record that comes twice counts once."""
-        again = (kind, body) == self.last_removals
-        self.last_removals = None if again else (kind, body)
-        if again:
-            return
-        if kind == KIND_DELETE:
-            self.segment.deletes.extend(body)
-        else:
-            self.segment.lost.extend(RUN.iter_unpack(body))
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def apply(self, data: cython.p_const_uchar, offsets: list) -> cython.int:
-        """Do what the records of a batch say, which stand at `offsets`."""
-        header: cython.pointer(RecordHeader)
-        record: cython.p_const_uchar
-        at: cython.Py_ssize_t
-        for item in offsets:
-            at = item
-            record = data + at
-            header = cython.cast(cython.pointer(RecordHeader), record)
-            if not body_ok(record):
-                if header.kind == KIND_MESSAGE:
-                    self.lose(header.sequence, "its body in the segment is damaged")
-                else:
-                    self.damaged(f": record at {at} is damaged")
-            elif header.flags & FLAG_ERASED:
-                self.erased.add(header.sequence)
-            elif header.kind == KIND_MESSAGE:
-                self.apply_message(record, at)
-            elif header.kind == KIND_DELETE or header.kind == KIND_LOST:
-                self.add_removals(header.kind, body_of(record))
         return 0

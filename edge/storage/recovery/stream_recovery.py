@@ -13,20 +13,15 @@ from typing import Any
 
 from headwater.edge.ports import files as ports
 from headwater.edge.storage.format.problem import Problem, ProblemKind
-from headwater.edge.storage.recovery.replay import (
-    LOST_MAX,
-    SegmentScan,
-    cut_off,
-    first_alive,
-)
 from headwater.edge.storage.recovery.restore import restore_ends, restore_removal
+from headwater.edge.storage.recovery.segment_scan import SegmentScan, cut_off, first_alive
 from headwater.edge.storage.recovery.torn_tail import (
     whole_until,
 )
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.storage.segments.index_bytes import read_index
 from headwater.edge.storage.segments.index_load import load_index
-from headwater.edge.storage.segments.loss import LOST_BEFORE, removed_before, set_size
+from headwater.edge.storage.segments.loss import LOST_BEFORE, LOST_MAX, removed_before, set_size
 from headwater.edge.storage.segments.manifest import Manifest
 from headwater.edge.storage.segments.segment_files import (
     DATA_START as SEGMENT_START,

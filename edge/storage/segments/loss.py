@@ -13,6 +13,8 @@ from headwater.edge.storage.format.errors import StoreError
 LOST_KEY = b"stream/lost"
 # Sizes that are kept of one stream; of more lost messages they are known until the next start.
 KEPT_MAX = 4096
+# Lost sequences that are named one by one; more than this are only counted.
+LOST_MAX = 100_000
 # A record's header, and what a message counts beside its subject, headers and payload.
 RECORD_EXTRA = 64
 COUNTED_EXTRA = 30

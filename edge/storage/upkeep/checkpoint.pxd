@@ -1,3 +1,4 @@
+from headwater.edge.storage.format.record cimport RecordHeader
 from headwater.edge.kernel.kernel cimport Task
 from headwater.edge.storage.log.commit_log cimport CommitLog
 from headwater.edge.storage.segments.file_store cimport FileStore
@@ -27,6 +28,7 @@ cdef class Checkpointer(Task):
     cdef int copied_kind
     cdef unsigned long long copied_stream
     cdef unsigned int copied_crc
+    cdef int copy_adopted(self, RecordHeader* header) except -1
     cdef bint is_again(self, const unsigned char* record) except -1
     cdef int copy_slice(self, Py_ssize_t limit) except -1
     cdef int add_store(self, FileStore store) except -1

@@ -15,12 +15,14 @@ from cython.cimports.headwater.edge.kernel.kernel import Task
 from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,
     HEADER_BYTES,
+    KIND_ADOPT,
     KIND_CHECKPOINT,
     KIND_DELETE,
     KIND_HEAD,
     KIND_LOST,
     KIND_MESSAGE,
     KIND_SKIP,
+    Adoption,
     RecordHeader,
     body_ok,
     find_record,
@@ -64,6 +66,30 @@ def write_jobs(jobs: list, source: LogSegment) -> None:
     for turn in range(max(map(len, built), default=0)):
         together = [builders[turn] for builders in built if turn < len(builders)]
         write_segments([(one.segment.path, one.offset, one.save) for one in together])
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def is_of_stream(kind: cython.int) -> cython.bint:
+    """Whether a record of the log says something that a stream's segments are to have."""
+    return (
+        kind == KIND_MESSAGE
+        or kind == KIND_ADOPT
+        or kind == KIND_DELETE
+        or kind == KIND_LOST
+        or kind == KIND_HEAD
+        or kind == KIND_SKIP
+    )
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def last_adopted(header: cython.pointer(RecordHeader)) -> cython.ulonglong:
+    """The last sequence that an ADOPT record tells of; 0 when it is damaged."""
+    record: cython.p_const_uchar = cython.cast(cython.p_const_uchar, header)
+    if header.length != cython.sizeof(Adoption) or not body_ok(record):
+        return 0
+    return cython.cast(cython.pointer(Adoption), record + HEADER_BYTES).last
 
 
 @cython.cclass
@@ -157,7 +183,7 @@ class Checkpointer(Task):
             header = cython.cast(cython.pointer(RecordHeader), record)
             self.at += record_size(header.length)
             kind = header.kind
-            if kind not in (KIND_MESSAGE, KIND_DELETE, KIND_LOST, KIND_HEAD, KIND_SKIP):
+            if not is_of_stream(kind):
                 continue
             if store is None or store_id != header.stream:
                 store_id = header.stream
@@ -169,6 +195,8 @@ class Checkpointer(Task):
                 self.add_store(store)
             if kind == KIND_MESSAGE:
                 self.copy.add_message(record, self.segment.number)
+            elif kind == KIND_ADOPT:
+                self.copy_adopted(header)
             elif not body_ok(record) or self.is_again(record):
                 continue
             elif kind == KIND_SKIP:
@@ -181,6 +209,26 @@ class Checkpointer(Task):
                 self.copy.advance(last, last_ts)
             else:
                 self.copy.add_removals(kind, record)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def copy_adopted(self, header: cython.pointer(RecordHeader)) -> cython.int:
+        """Copy messages that the segment holds in an entry. A start may have found none: the
+        stream's segments had them, or the entry was damaged and they are lost."""
+        at: cython.ulonglong
+        end: cython.ulonglong
+        record: cython.p_const_uchar
+        found: tuple = None
+        if self.segment.adopted is not None:
+            found = self.segment.adopted.ranges.get(header.offset)
+        if found is None:
+            return self.copy.advance(last_adopted(header), 0)
+        at, end = found
+        while at < end:
+            record = cython.cast(cython.p_const_uchar, at)
+            self.copy.add_message(record, self.segment.number)
+            at += record_size(cython.cast(cython.pointer(RecordHeader), record).length)
         return 0
 
     @cython.cfunc

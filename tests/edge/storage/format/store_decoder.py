@@ -131,6 +131,30 @@ def records(data: bytes, number: int, seed: int, end: int) -> list[Row]:
     return found
 
 
+def adopted(rows: list[Row], data: bytes) -> list[Row]:
+    """The rows, each ADOPT with the messages that stand in an entry of the same file."""
+    kinds = {row["offset"]: row["kind"] for row in rows}
+    for row in rows:
+        if row["kind"] == 15:
+            record, at, length, _, last = struct.unpack("<IIIIQ", row["body"])
+            assert kinds[record] in (6, 7) and record < row["offset"]
+            row["messages"], end = [], at + length
+            while at < end:
+                size, second, first, kind, _, sequence, timestamp = struct.unpack_from(
+                    "<IIHBBQq", data, at
+                )
+                at += 28
+                body = data[at : at + size]
+                at += size
+                assert kind == 1 and sequence == row["sequence"] + len(row["messages"])
+                parts = (body[:first], body[first : first + second], body[first + second :])
+                row["messages"].append(
+                    {**row, "kind": 1, "sequence": sequence, "timestamp": timestamp, "parts": parts}
+                )
+            assert at == end and sequence == last
+    return rows
+
+
 def unseal(cipher: str, secret: bytes, box: bytes, bound: bytes) -> bytes:
     """Opens a nonce followed by what was sealed with it."""
     from nacl import bindings
@@ -247,7 +271,7 @@ class Decoder:
         self.keys: dict[int, Keys] = {}
         self.root = store_dir / "jetstream"
         identity = json.loads(two_slot(self.root / "HEADWATER"))
-        assert identity["format"] == 1
+        assert identity["format"] in (1, 2)
         self.seed = crc(0, bytes.fromhex(identity["node_id"]))
         self.streams: dict[int, dict[int, Row]] = {}
         self.names: dict[int, str] = {}
@@ -353,7 +377,8 @@ class Decoder:
             data = path.read_bytes()
             head = struct.unpack_from("<4sIIIIIIIqQ16sI", data)
             if head[0] == b"HWLG" and head[11] == crc(self.seed, data[:64]):
-                slots[head[2]] = (head, records(data, head[2], self.seed, len(data)))
+                rows = records(data, head[2], self.seed, len(data))
+                slots[head[2]] = (head, adopted(rows, data))
         path_numbers: list[tuple[int, int]] = []
         number, end, oldest = max(slots, default=0), 0, 1
         while number >= oldest and number in slots:
@@ -403,6 +428,9 @@ class Decoder:
                 self.keys[stream].open(row)
             if not row["flags"] & 0x8000:
                 messages[row["sequence"]] = row
+        elif row["kind"] == 15:
+            for message in row["messages"]:
+                self.apply(message)
         elif row["kind"] in (2, 5):
             for first, last in runs(row["body"]):
                 self.removed[stream].update(range(first, last + 1))

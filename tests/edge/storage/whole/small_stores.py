@@ -53,7 +53,7 @@ def fill(harness: TwinHarness, truth: Truth) -> None:
     versions: dict[bytes, list[State]] = {ONE: [(b"start", [])], TWO: [(b"x" * 30, [])]}
     if truth.packed:
         # As a node of a cluster does.
-        harness.node.seal_entries()
+        harness.node.expect_entries()
         log.put_state(ENTRIES_OWNER, b"7", b"entries of a group")
     log.put_state(owner, ONE, b"start")
     log.put_state(owner, TWO, b"x" * 30)

@@ -1,0 +1,14 @@
+# Messages of a log segment that its file holds in entries only. See adopted_records.py.
+
+cdef class Chunk:
+    cdef unsigned char* image
+    cdef Py_ssize_t capacity
+    cdef Py_ssize_t used
+
+cdef class AdoptedRecords:
+    cdef list chunks                    # Chunks, the newest one last
+    cdef list free                      # Chunks that an earlier segment needs no more
+    cdef readonly dict ranges           # offset of an ADOPT record -> (address, end) of its records
+    cdef readonly Py_ssize_t bytes      # of all records here
+    cdef unsigned char* reserve(self, Py_ssize_t size)
+    cdef int wipe(self) except -1
