@@ -387,14 +387,21 @@ class ClusterService:
         return max(staying)[1] if staying else 0
 
     async def _leave(self) -> None:
-        """Hand over before the node stops, as far as that is quick."""
+        """Hand over before the node stops, as far as that is quick, and let go on what waits for
+        another leader. What still waits then is refused: its clients are sent away next."""
         self.leaving = self._ends = True
         if self.cluster is not None:
             self.cluster.founding.say()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HAND_OVER_SECONDS):
-                while self.hand_over():
+                while self.hand_over() or self._holds():
                     await asyncio.sleep(0.01)
+        if self.absences is not None and self._holds():
+            self.absences.stop()
+
+    def _holds(self) -> bool:
+        """Whether messages of clients wait here for the leader of a stream."""
+        return self.absences is not None and self.absences.count > 0
 
     async def stop(self) -> None:
         """As of `Service`."""

@@ -246,6 +246,32 @@ async def test_nobody_waits_for_ever(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
     assert not held.absent
 
 
+async def test_a_node_that_stops_tells_who_waits(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it holds for a leader that does not come gets an answer before connections end."""
+    monkeypatch.setattr(absences, "HOLD_SECONDS", 600.0)
+    await lab.formed()
+    client = await lab.connect(0)
+    assert "error" not in await api(client, "STREAM.CREATE.S", **STREAM)
+    leader = int((await api(client, "STREAM.INFO.S"))["cluster"]["leader"][1:])
+    left = (leader + 1) % 3
+    client = await lab.connect(left)
+    for index in {0, 1, 2} - {left}:
+        await lab.stop_node(index)
+    held = lab.service(left).absences
+    assert held is not None
+    await until(lambda: held.absent)
+    told = [
+        asyncio.ensure_future(client.jetstream().publish("s.a", b"x", timeout=60))
+        for _ in range(5)
+    ]
+    await until(lambda: held.count == 5)
+    await lab.stop_node(left)
+    answers = await asyncio.gather(*told, return_exceptions=True)
+    assert all(isinstance(each, NoStreamResponseError) for each in answers), answers
+
+
 @pytest.mark.parametrize("room", [2, 100])
 async def test_pull_requests_are_handed_over_together(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, room: int
