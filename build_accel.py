@@ -17,6 +17,7 @@ COMPILED = (
     "edge/wire/s2_blocks.py",
     "edge/wire/header_block.py",
     "edge/ports/machine_clock.py",
+    "edge/kernel/send_crew.py",
     "edge/kernel/kernel.py",
     "edge/broker/rights/rules.py",
     "edge/broker/authorize.py",

@@ -13,13 +13,15 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.sockets import MSG_DONTWAIT, MSG_NOSIGNAL, recv, send
 from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Kernel, Task
+from cython.cimports.headwater.edge.kernel.send_crew import Piece
+from cython.cimports.headwater.edge.kernel.sockets import MSG_DONTWAIT, MSG_NOSIGNAL, recv, send
 from cython.cimports.libc.errno import EAGAIN, EINTR, errno
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memmove
 
 from headwater.edge.broker.lingering import SHUT_WRITE, Lingering
+from headwater.edge.broker.peer_faults import peer_of, tell_excess, tell_fault, tell_handshake
 from headwater.edge.logging.logs import TRACE
 
 # Above this many queued bytes producers wait for the receiver, until a quarter of it is left; four
@@ -50,15 +52,6 @@ HANDSHAKE_FAILURE = "TLS Handshake Failure"
 
 log = logging.getLogger("headwater.broker")
 protocol = logging.getLogger("headwater.protocol")
-
-
-def peer_of(sock: object) -> tuple[str, int]:
-    """Host and port at the other end of a socket; "?" and 0 when it is gone, or has no port."""
-    try:
-        address = sock.getpeername()
-    except OSError:
-        return "?", 0
-    return (address[0], address[1]) if isinstance(address, tuple) else ("?", 0)
 
 
 @cython.cfunc
@@ -250,13 +243,7 @@ class Conn(Endpoint):
         """Count bytes of a peer that has not logged in yet, and cut one that sends too many."""
         self.allowance = max(0, self.allowance - n)
         if self.allowance == 0 and not self.deciding and not self.closed:
-            host, port = self.peer
-            log.error(
-                "%s:%d - cid:%d - sent too much before it logged in; its connection is closed",
-                host,
-                port,
-                self.cid,
-            )
+            tell_excess(self.peer, self.cid)
             self.queue(b"-ERR 'Authorization Violation'\r\n")
             self.close("Authentication Failure")
         return 0
@@ -279,11 +266,7 @@ class Conn(Endpoint):
                     PyBytes_FromStringAndSize(cython.cast(cython.p_char, kernel.read_buffer), n)
                 )
         except Exception:
-            log.exception(
-                "cid %d: what came in could not be handled; the connection is closed; report this "
-                "fault",
-                self.cid,
-            )
+            tell_fault(self.cid)
             self.close("Parse Error")
         finally:
             kernel.kicked = kicked
@@ -299,7 +282,7 @@ class Conn(Endpoint):
                 if not self.writing:
                     self.send_filtered()
                 if str(error) == HANDSHAKE_FAILURE:
-                    self.tell_handshake(error.__cause__)
+                    tell_handshake(self.peer, self.cid, error.__cause__)
                 self.close(str(error))
                 return
             self.kernel.queue_send(self)
@@ -322,20 +305,10 @@ class Conn(Endpoint):
         try:
             self.feed(b"")
         except Exception:
-            log.exception(
-                "cid %d: what came in could not be handled; the connection is closed; report this "
-                "fault",
-                self.cid,
-            )
+            tell_fault(self.cid)
             self.close("Parse Error")
         self.resume()
         self.kernel.turn()
-
-    def tell_handshake(self, problem: object) -> None:
-        """Log why a TLS handshake failed."""
-        host, port = self.peer
-        text = getattr(problem, "reason", None) or problem
-        log.error("%s:%d - cid:%d - TLS handshake error: %s", host, port, self.cid, text)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -561,12 +534,38 @@ class Conn(Endpoint):
                         cython.cast(cython.p_char, self.out + self.out_start), n
                     )
                 )
-            self.out_start += n
-            self.pending -= n
-            self.progress_ns = self.kernel.monotonic_ns()
-            self.overtaken = False
-            self.high_water = usual_high_water(self.max_pending)
+            self.count_sent(n)
         return self.finish_send()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def count_sent(self, n: cython.Py_ssize_t) -> cython.int:
+        """The socket has taken so many bytes as they are."""
+        self.out_start += n
+        self.pending -= n
+        self.progress_ns = self.kernel.monotonic_ns()
+        self.overtaken = False
+        self.high_water = usual_high_water(self.max_pending)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def offer(self, piece: cython.pointer(Piece)) -> cython.bint:
+        """Whether what is queued may be sent as it is, and by anyone: then `piece` says what."""
+        if (
+            self.closed
+            or self.fd < 0
+            or self.writing
+            or self.out_start == self.out_end
+            or self.filter is not None
+            or self.tracer is not None
+            or self.last_words is not None
+        ):
+            return False
+        piece.fd = self.fd
+        piece.data = self.out + self.out_start
+        piece.size = self.out_end - self.out_start
+        return True
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

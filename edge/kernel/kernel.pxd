@@ -1,4 +1,5 @@
 # Types that every compiled module shares that sends or receives. See kernel.py for what each one owns.
+from headwater.edge.kernel.send_crew cimport Piece, SendCrew
 
 cdef struct Msg:
     const unsigned char* subject        # the subject that is routed on
@@ -38,6 +39,8 @@ cdef class Endpoint(Task):
     cdef public Py_ssize_t pending      # bytes queued and not yet taken by the socket
     cdef list waiters                   # Tasks to schedule once `pending` is low again
     cdef int push(self) except -1
+    cdef bint offer(self, Piece* piece) noexcept
+    cdef int count_sent(self, Py_ssize_t n) except -1
     cdef int collect(self, Sink sink) except -1
     cdef int emit(self, Msg* m) except -1
 
@@ -62,6 +65,7 @@ cdef class Kernel:
     cdef public object clock_watch      # called when the wall clock may have been set; may be None
     cdef long long watched_ns           # wall clock when that was last looked at
     cdef list dirty
+    cdef SendCrew crew                  # None: it was not wanted yet
     cdef list tasks
     cdef list later                     # tasks for the next turn
     cdef readonly StagedTasks turn_hooks    # run at the end of every turn
@@ -91,6 +95,8 @@ cdef class Kernel:
     cdef int schedule_later(self, Task task) except -1
     cpdef int resume_producers(self, Endpoint receiver) except -1
     cdef unsigned long long random(self) noexcept nogil
+    cdef int send_dirty(self) except -1
+    cdef int send_shared(self, list batch) except -1
     cpdef turn(self)
     cdef int turn_of_read(self, Endpoint reader) except -1
     cpdef kick(self)

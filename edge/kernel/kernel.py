@@ -11,6 +11,7 @@ from bisect import bisect_right
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.headwater.edge.kernel.send_crew import PIECES_MAX, Piece, crew_of_process
 from cython.cimports.headwater.edge.ports.machine_clock import (
     machine_monotonic_ns,
     machine_wall_ns,
@@ -25,6 +26,9 @@ READ_BUFFER_BYTES = 1 << 20
 WATCH_NS = cython.declare(cython.longlong, 500_000_000)
 # Tasks run in one turn before the loop gets to look at its sockets again.
 TASK_ROUNDS_MAX = cython.declare(cython.int, 64)
+# Sending to so many endpoints, or so many bytes to several, is work for more than one processor.
+MANY = cython.declare(cython.Py_ssize_t, 32)
+MUCH = cython.declare(cython.Py_ssize_t, 256 << 10)
 # A client that was read so often in a row sends alone.
 LONE_READS = cython.declare(cython.int, 8)
 
@@ -108,6 +112,18 @@ class Endpoint(Task):
         return 0
 
     @cython.cfunc
+    @cython.exceptval(check=False)
+    def offer(self, piece: cython.pointer(Piece)) -> cython.bint:
+        """Whether what is queued may be sent by anyone, as `piece` then says; `push` follows."""
+        return False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def count_sent(self, n: cython.Py_ssize_t) -> cython.int:
+        """So many bytes of what was offered have been sent."""
+        return 0
+
+    @cython.cfunc
     @cython.exceptval(-1, check=False)
     def collect(self, sink: Sink) -> cython.int:
         """Remember a remote sink for the message being routed; True when it is the first."""
@@ -171,6 +187,19 @@ class CallbackSink(Sink):
             )
             return 1
         return 0 if answer is False else 1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def is_much(endpoints: list) -> cython.bint:
+    """Whether sending what these have queued is work for several processors."""
+    queued: cython.Py_ssize_t = 0
+    count: cython.Py_ssize_t = len(endpoints)
+    if count < 2 or count >= MANY:
+        return count >= MANY
+    for item in endpoints:
+        queued += cython.cast(Endpoint, item).pending
+    return queued >= MUCH
 
 
 @cython.cclass
@@ -326,7 +355,6 @@ class Kernel:
         """Finish a turn: tasks, turn hooks, sends. Entered once per readiness, timer or commit."""
         rounds: cython.int = 0
         batch: list
-        endpoint: Endpoint
         if self.turning:
             return
         self.turning = True
@@ -344,18 +372,63 @@ class Kernel:
                 run_all(self.turn_hooks.tasks)
                 if not self.dirty:
                     break
-                batch = self.dirty
-                self.dirty = []
-                for item in batch:
-                    endpoint = item
-                    endpoint.dirty = False
-                    endpoint.push()
+                self.send_dirty()
                 if not self.tasks or rounds >= TASK_ROUNDS_MAX:
                     break
         finally:
             self.turning = False
             if self.tasks or self.dirty:
                 self.kick()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def send_dirty(self) -> cython.int:
+        """Have every touched endpoint send; many of them with the help of other processors."""
+        batch: list = self.dirty
+        endpoint: Endpoint
+        self.dirty = []
+        if is_much(batch):
+            self.send_shared(batch)
+        for item in batch:
+            endpoint = item
+            endpoint.dirty = False
+            endpoint.push()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def send_shared(self, batch: list) -> cython.int:
+        """Have others help to send what sockets take at once. Each endpoint is pushed all the same:
+        for errors, for what is left, and for who waits."""
+        pieces: cython.pointer(Piece)
+        endpoint: Endpoint
+        offered: list
+        at: cython.Py_ssize_t = 0
+        i: cython.int
+        count: cython.int
+        if self.crew is None:
+            self.crew = crew_of_process()
+        pieces = self.crew.claim()
+        if pieces == cython.NULL:
+            return 0
+        try:
+            while at < len(batch):
+                offered = []
+                count = 0
+                while at < len(batch) and count < PIECES_MAX:
+                    endpoint = batch[at]
+                    at += 1
+                    if endpoint.offer(cython.address(pieces[count])):
+                        offered.append(endpoint)
+                        count += 1
+                self.crew.share(count)
+                for i in range(count):
+                    if pieces[i].sent > 0:
+                        endpoint = offered[i]
+                        endpoint.count_sent(pieces[i].sent)
+        finally:
+            self.crew.release()
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

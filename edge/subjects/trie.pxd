@@ -9,7 +9,9 @@ cdef class Match:
 
 @cython.final
 cdef class Node:
-    cdef dict children                  # None: no literal token follows
+    cdef dict children                  # None: no more than one literal token follows
+    cdef bytes token                    # the only literal token that follows; None: there are none, or
+    cdef Node only                      # more, which are in `children`; and its node
     cdef Node star
     cdef Node tail
     cdef Sink first                     # the oldest plain sink; most nodes have no other one

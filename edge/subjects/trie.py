@@ -5,9 +5,13 @@ the subject's tokens, size by the number of subscriptions. It knows nothing of c
 """
 
 import cython
-from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
 from cython.cimports.headwater.edge.kernel.kernel import Sink
-from cython.cimports.libc.string import memchr
+from cython.cimports.libc.string import memchr, memcmp
 
 DOT = cython.declare(cython.int, 46)
 
@@ -24,7 +28,7 @@ class Match:
 @cython.cclass
 class Node:
     """Interest that shares one prefix of tokens. With a million subscriptions most nodes have one
-    sink, so what a node may have more of is made when it is wanted."""
+    sink, or one node below them, so what a node may have more of is made when it is wanted."""
 
 
 @cython.cfunc
@@ -40,13 +44,42 @@ def descend(node: Node, token: bytes) -> Node:
         if node.tail is None:
             node.tail = Node()
         return node.tail
-    if node.children is None:
-        node.children = {}
-    child = node.children.get(token)
-    if child is None:
-        child = Node()
+    child = literal_child(node, token)
+    if child is not None:
+        return child
+    child = Node()
+    if node.children is not None:
         node.children[token] = child
+    elif node.only is None:
+        node.token = token
+        node.only = child
+    else:
+        node.children = {node.token: node.only, token: child}
+        node.token = node.only = None
     return child
+
+
+@cython.cfunc
+@cython.inline
+def literal_child(node: Node, token: bytes) -> Node:
+    """The child of `node` for a token that is no wildcard; None when there is none."""
+    if node.only is not None:
+        return node.only if node.token == token else None
+    return None if node.children is None else node.children.get(token)
+
+
+@cython.cfunc
+@cython.inline
+def child_at(node: Node, text: cython.p_const_uchar, n: cython.Py_ssize_t) -> Node:
+    """`literal_child` for a token of `n` bytes."""
+    token: bytes = node.token
+    if token is not None:
+        if PyBytes_GET_SIZE(token) == n and memcmp(PyBytes_AS_STRING(token), text, n) == 0:
+            return node.only
+        return None
+    if not node.children:
+        return None
+    return node.children.get(PyBytes_FromStringAndSize(cython.cast(cython.p_char, text), n))
 
 
 @cython.cfunc
@@ -54,6 +87,7 @@ def empty(node: Node) -> cython.bint:
     """Whether nothing hangs on `node`, so that its parent may forget it."""
     return (
         not node.children
+        and node.only is None
         and node.star is None
         and node.tail is None
         and node.first is None
@@ -116,7 +150,9 @@ class Walk:
             at = cython.cast(cython.p_const_uchar, memchr(subject, DOT, n))
             length = n if at == cython.NULL else at - subject
             if subject > self.fixed and (
-                node.children or (node.star is not None and (self.open_ended or length < n))
+                node.children
+                or node.only is not None
+                or (node.star is not None and (self.open_ended or length < n))
             ):
                 self.varied = True
             if node.star is not None and length > 0:
@@ -124,11 +160,7 @@ class Walk:
                     self.collect(node.star)
                 else:
                     self.step(node.star, subject + length + 1, n - length - 1)
-            if not node.children:
-                return
-            child = node.children.get(
-                PyBytes_FromStringAndSize(cython.cast(cython.p_char, subject), length)
-            )
+            child = child_at(node, subject, length)
             if child is None:
                 return
             if length == n:
@@ -160,6 +192,8 @@ def gather(node: Node, found: list):
         gather(node.star, found)
     if node.tail is not None:
         gather(node.tail, found)
+    if node.only is not None:
+        gather(node.only, found)
     if node.children is not None:
         for child in node.children.values():
             gather(cython.cast(Node, child), found)
@@ -259,7 +293,7 @@ class Trie:
             return node.star
         if token == b">":
             return node.tail
-        return None if node.children is None else node.children.get(token)
+        return literal_child(node, token)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -292,6 +326,8 @@ class Trie:
                 parent.star = None
             elif token == b">":
                 parent.tail = None
+            elif parent.only is not None:
+                parent.token = parent.only = None
             else:
                 del parent.children[token]
             depth -= 1
