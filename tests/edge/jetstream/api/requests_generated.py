@@ -145,6 +145,11 @@ REQUESTS: dict[str, dict[str, list[Any]]] = {
 }
 
 
+def _lists(values: list[Any]) -> bool:
+    """Whether a field holds lists, for which an empty one is not of the wrong type."""
+    return isinstance(values[0], list)
+
+
 def fields(known: dict[str, list[Any]], most: int) -> st.SearchStrategy[dict[str, Any]]:
     """A few fields of one object, mostly with values of their type."""
     pairs = st.sampled_from(list(known)).flatmap(
@@ -154,7 +159,7 @@ def fields(known: dict[str, list[Any]], most: int) -> st.SearchStrategy[dict[str
                 st.sampled_from(known[name]),
                 st.sampled_from(known[name]),
                 st.sampled_from(known[name]),
-                st.sampled_from(WRONG),
+                st.sampled_from([one for one in WRONG if one != [] or not _lists(known[name])]),
             ),
         )
     )
@@ -225,8 +230,8 @@ INTENDED = {
 types of the language that the server is written in. Not generated is what makes nats-server walk
 through billions of sequences (a purge up to such a number), nor a deliver group with a space, which
 is refused: it would stand in frames of links; nor filters of sources that are no subjects, which
-nats-server takes in an update, and copies nothing then; nor empty lists, which are another consumer
-than no list to nats-server, when a consumer is made again with `action: create`."""
+nats-server takes in an update, and copies nothing then; nor empty lists, which are something else
+than no list to nats-server, when a consumer or stream is made again."""
 
 
 UNORDERED = "violates consumers: "
