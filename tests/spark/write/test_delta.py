@@ -1,4 +1,4 @@
-"""Microbatches into a Delta table: each message once, when a batch is run again too."""
+"""Batches into a Delta table: each message once, when a batch is run again too."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from headwater.spark.write.delta import delta_batches
+from headwater.spark.errors import OptionError
+from headwater.spark.write.delta import delta_batches, write_delta
 
 deltalake = pytest.importorskip("deltalake", reason="the package deltalake is not installed")
 
@@ -36,3 +37,31 @@ def test_a_batch_that_is_run_again_is_appended_once(
     run()
     assert sequences() == list(range(1, 51))
     assert deltalake.DeltaTable(table).version() == 2
+
+
+def test_a_batch_write_is_one_commit_and_under_a_name_happens_once(
+    spark: Any, server: Any, fill: Callable, tmp_path: Path
+) -> None:
+    fill("LAKEB", [(f"LAKEB.{n % 2}", b"%d" % n, None) for n in range(50)])
+    table = str(tmp_path / "table")
+    options = server.options("LAKEB", partitions="3", headers="map")
+    frame = spark.read.format("headwater").options(**options).load()
+
+    def sequences() -> list[int]:
+        return sorted(deltalake.DeltaTable(table).to_pyarrow_table()["sequence"].to_pylist())
+
+    with pytest.raises(OptionError, match="write_id"):
+        write_delta(frame, table, "a b")
+    # What fails in the middle leaves nothing that a reader sees.
+    with pytest.raises(Exception, match="BROKEN"):
+        write_delta(frame.selectExpr("*", "if(sequence = 40, raise_error('BROKEN'), 1) x"), table)
+    assert not deltalake.DeltaTable.is_deltatable(table)
+    assert write_delta(frame, table, "first") == 50
+    assert write_delta(frame, table, "first") == 0
+    assert sequences() == list(range(1, 51)) and deltalake.DeltaTable(table).version() == 0
+    assert write_delta(frame.where("sequence > 45"), table, "second") == 5
+    assert write_delta(frame.where("sequence > 48"), table) == 2
+    assert sequences() == sorted([*range(1, 51), *range(46, 51), 49, 50])
+    assert deltalake.DeltaTable(table).version() == 2
+    rows = deltalake.DeltaTable(table).to_pyarrow_table().to_pylist()
+    assert {row["payload"] for row in rows} == {b"%d" % n for n in range(50)}
