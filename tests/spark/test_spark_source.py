@@ -233,3 +233,24 @@ def test_filters_reach_the_source(spark: Any, server: Any, fill: Callable) -> No
     assert sorted(row.sequence for row in rows) == [42, 46, 50]
     assert account.total.delivered == 3
     assert frame.where("timestamp > '2199-01-01'").count() == 0
+
+
+@pytest.mark.usefixtures("one_server")
+@pytest.mark.parametrize("sink", ["headwater", "console"])
+def test_real_time_mode_is_refused_by_spark_as_the_page_says(
+    spark: Any, server: Any, fill: Callable, tmp_path: Path, sink: str
+) -> None:
+    """When Spark gives Python sources what it takes, this fails: then it can be offered."""
+    fill("NOW", [("NOW.x", b"1", None)])
+    rows = spark.readStream.format("headwater").options(**server.options("NOW")).load()
+    rows = rows.selectExpr("subject", "payload", "concat(sequence) AS id")
+    writer = rows.writeStream.format(sink).options(**server.options("NOW"))
+    writer = writer.option("checkpointLocation", str(tmp_path / "at")).outputMode("update")
+    reason = {
+        "headwater": "STREAMING_REAL_TIME_MODE.OPERATOR_OR_SINK_NOT_IN_ALLOWLIST",
+        "console": "STREAMING_REAL_TIME_MODE.INPUT_STREAM_NOT_SUPPORTED",
+    }[sink]
+    with pytest.raises(Exception, match=reason):
+        writer.trigger(realTime="5 seconds").start().awaitTermination(QUERY_S)
+    page = (Path(__file__).parents[2] / "docs" / "SPARK.md").read_text()
+    assert reason in page
