@@ -4,7 +4,8 @@ import json
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +18,8 @@ from headwater.spark.wire.wire_reader import Frame
 #: Most messages, and bytes of messages, that are published and not yet acknowledged.
 MAX_PENDING = 1024
 MAX_PENDING_BYTES = 8 << 20
+#: The header with a message's id.
+ID_HEADER = "Nats-Msg-Id"
 #: Bytes gathered before they are written to the socket.
 WRITE_SIZE = 64 << 10
 #: Seconds before the second try to reach a server; doubles up to the largest wait.
@@ -24,20 +27,40 @@ FIRST_BACKOFF = 0.1
 MAX_BACKOFF = 2.0
 
 
+#: Those of some ids that are in the stream behind a sequence.
+Stored = Callable[[int, set[str]], set[str]]
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A message that is not acknowledged. If it is stored, then behind the sequence `floor`."""
+
+    subject: str
+    frame: bytes
+    id: str | None
+    floor: int
+
+
 class Publisher:
     """Publishes to one stream, in order. `published` and `duplicates` count acknowledgements.
 
     Messages that were not acknowledged when a connection broke are published again: with an
-    id they are still stored once, as long as the stream remembers ids. Raises PublishError for
-    a message that the stream refuses, and ConnectError after `retryTimeout` seconds without
-    an acknowledgement.
+    id they are still stored once, as long as the stream remembers ids. With `stored` that holds
+    however long the server was away: it is asked first which of them are in the stream, all of
+    them behind `last`, its last sequence when we began. Raises PublishError for a message that
+    the stream refuses, and ConnectError after `retryTimeout` seconds without an acknowledgement.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(
+        self, options: SourceOptions, stored: Stored | None = None, last: int = 0
+    ) -> None:
         self._options = options
+        self._stored = stored
+        self._last = last
+        self._connected_before = False
         self._stream = options.streams[0]
         self._connection: Connection | None = None
-        self._pending: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
+        self._pending: OrderedDict[str, _Pending] = OrderedDict()
         self._bytes = 0
         self._out = bytearray()
         self._count = 0
@@ -63,7 +86,7 @@ class Publisher:
         check_subject(subject)
         self._count += 1
         token = str(self._count)
-        self._pending[token] = (subject, frame)
+        self._pending[token] = _Pending(subject, frame, headers.get(ID_HEADER), self._last)
         self._bytes += len(frame)
         if self._connection is not None:
             self._write(self._connection, token)
@@ -76,7 +99,7 @@ class Publisher:
             self._turn()
 
     def _write(self, connection: Connection, token: str) -> None:
-        subject, frame = self._pending[token]
+        subject, frame = self._pending[token].subject, self._pending[token].frame
         room = int(connection.info.get("max_payload", 1 << 20))
         if len(frame) > room + 256 and len(frame) - frame.index(b"\n") - 3 > room:
             raise PublishError(
@@ -104,8 +127,9 @@ class Publisher:
         while True:
             try:
                 connection = self._connected()
-                self._send(connection)
-                self._receive_ack(connection)
+                if self._pending:
+                    self._send(connection)
+                    self._receive_ack(connection)
                 return
             except (ConnectError, WireError):
                 if self._connection is not None:
@@ -120,10 +144,34 @@ class Publisher:
         """The connection; a new one publishes again what is not acknowledged."""
         if self._connection is None:
             self._out = bytearray()
-            self._connection = Connection(self._options.endpoint)
+            connection = Connection(self._options.endpoint)
+            if self._connected_before:
+                try:
+                    self._leave_out_stored()
+                except BaseException:
+                    connection.close()
+                    raise
+            self._connected_before = True
+            self._connection = connection
             for token in self._pending:
                 self._write(self._connection, token)
         return self._connection
+
+    def _leave_out_stored(self) -> None:
+        """Count what is in the stream as published, though nobody has told us so."""
+        named = {token: each for token, each in self._pending.items() if each.id}
+        if self._stored is None or not named:
+            return
+        floor = min(each.floor for each in named.values())
+        found = self._stored(floor, {each.id for each in named.values() if each.id})
+        counted: set[str | None] = set()
+        for token, each in named.items():
+            if each.id in found:
+                del self._pending[token]
+                self._bytes -= len(each.frame)
+                self.published += each.id not in counted
+                self.duplicates += each.id in counted
+                counted.add(each.id)
 
     def _receive_ack(self, connection: Connection) -> None:
         deadline = time.monotonic() + self._options.endpoint.request_timeout
@@ -134,9 +182,9 @@ class Publisher:
         token = frame.subject.rpartition(".")[2]
         if token not in self._pending:
             return
-        answer = self._answer(frame, self._pending[token][0])
-        _, done = self._pending.pop(token)
-        self._bytes -= len(done)
+        answer = self._answer(frame, self._pending[token].subject)
+        self._bytes -= len(self._pending.pop(token).frame)
+        self._last = max(self._last, int(answer.get("seq", 0)))
         if answer.get("duplicate"):
             self.duplicates += 1
         else:

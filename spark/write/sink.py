@@ -24,10 +24,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from headwater.spark.errors import (
+    ApiError,
+    ConnectError,
     FencedError,
+    InterruptedRead,
     OptionError,
     SourceError,
     StreamRecreatedError,
+    UnknownStreamError,
     UnsupportedStreamError,
 )
 from headwater.spark.options import SourceOptions
@@ -40,14 +44,13 @@ from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.wire_reader import HEADERS_MAP, PAYLOAD_OFF, Columns, WireReader
 from headwater.spark.write.kv_rows import kv_message, last_of_each_key
 from headwater.spark.write.ledger import BUCKET, Ledger, LedgerEntry
-from headwater.spark.write.publisher import Publisher
+from headwater.spark.write.publisher import ID_HEADER, Publisher, Stored
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 
-ID_HEADER = "Nats-Msg-Id"
 _TYPES: dict[str, tuple[Any, ...]] = {
     "subject": (StringType(),),
     "payload": (BinaryType(), StringType()),
@@ -198,7 +201,8 @@ def write_batch(
         wanted = {name for each in rows for name in _own_ids(each, batch_id)}
         iterator = iter(rows)
     known = _ids(options, info, entry.last, wanted)
-    written = _publish(options, iterator, known, batch_id)
+    stored = _stored(options, created)
+    written = _publish(options, iterator, known, batch_id, stored, ending)
     return Written(
         written.rows, written.skipped, query, run, entry.revision, False, created, searched
     )
@@ -255,10 +259,13 @@ def _publish(
     iterator: "Iterator[pa.RecordBatch]",
     known: set[str],
     batch_id: str = "",
+    stored: Stored | None = None,
+    last: int = 0,
 ) -> Written:
-    """Publish the rows whose id is not `known`; `batch_id` with the key is that of a bucket's."""
+    """Publish the rows whose id is not `known`; `batch_id` with the key is that of a bucket's.
+    `stored` and the target's `last` sequence are for connections that break."""
     skipped = 0
-    with Publisher(options) as publisher:
+    with Publisher(options, stored, last) as publisher:
         for batch in iterator:
             for row in batch.to_pylist():
                 subject, payload, headers = (
@@ -285,6 +292,21 @@ def _message(row: dict[str, Any]) -> tuple[str, bytes, dict[str, str]]:
             raise OptionError("id must not be null or empty: filter such rows out")
         headers[ID_HEADER] = row["id"]
     return subject, payload.encode() if isinstance(payload, str) else payload, headers
+
+
+def _stored(options: SourceOptions, created: str) -> Stored:
+    """For a publisher whose connection broke: which ids are in the target, behind a sequence."""
+
+    def stored(last: int, wanted: set[str]) -> set[str]:
+        try:
+            with Connection(options.endpoint) as connection:
+                info = stream_info(connection, options, options.streams[0])
+            # What is written into another stream than before, `commit_batch` refuses.
+            return _ids(options, info, last, wanted) if info["created"] == created else set()
+        except (ApiError, InterruptedRead, UnknownStreamError) as error:
+            raise ConnectError(str(error)) from error
+
+    return stored
 
 
 def _own_ids(rows: "pa.RecordBatch", batch_id: str) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Writing to streams: every id once, whatever fails, without a JVM."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -112,6 +113,43 @@ def test_a_broken_connection_neither_loses_nor_repeats(server: Any, fill: Callab
         HeadwaterWriter(options).write(iter([batch("CUTS", range(1000))]))
         assert proxy.connections == 4
     assert server.run(lambda _, js: js.stream_info("CUTS")).state.messages == 1000
+
+
+def test_what_was_not_acknowledged_is_looked_for_when_the_stream_has_forgotten_ids(
+    server: Any, fill: Callable, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server was away for longer than the stream remembers ids: in the stream they are."""
+    fill("AWAY", [("AWAY.x", b"-1", {"Nats-Msg-Id": "r99"})], duplicate_window=0.1)
+    wait_for_quiet(server, "AWAY")
+    connect, made = publisher.Connection, []
+
+    def later(endpoint: Any) -> Any:
+        if made:
+            wait_for_quiet(server, "AWAY")
+        made.append(1)
+        return connect(endpoint)
+
+    monkeypatch.setattr(publisher, "Connection", later)
+    with CuttingProxy(int(server.url.rpartition(":")[2]), cuts=4, after=20_000) as proxy:
+        options = target(server, "AWAY", servers=f"nats://127.0.0.1:{proxy.port}")
+        done = write_batch(options, iter([batch("AWAY", range(1000))]), query, "run-1", 0)
+    assert len(made) > 1 and (done.rows, done.skipped) == (1000, 0)
+    commit_batch(target(server, "AWAY"), [done], 0)
+    ids = server.run(ids_of("AWAY"))
+    # What was there before the query began is not ours, even with the id of a row.
+    assert Counter(ids) == Counter([*(f"r{n}" for n in range(1000)), "r99"])
+
+
+def ids_of(name: str) -> Callable[[Any, Any], Awaitable[list[str]]]:
+    """All ids of a stream, in its order."""
+
+    async def work(connection: Any, js: Any) -> list[str]:
+        state = (await js.stream_info(name)).state
+        subscription = await js.subscribe(">", stream=name, ordered_consumer=True)
+        found = [await subscription.next_msg(timeout=20) for _ in range(state.messages)]
+        return [each.headers["Nats-Msg-Id"] for each in found]
+
+    return work
 
 
 def failing(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
