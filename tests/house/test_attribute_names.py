@@ -17,7 +17,7 @@ ELSEWHERE = {
     "lastStageAttempt", "inputRecords",  # and what it counts
     "is_deltatable", "transaction_version",  # deltalake
     "create_namespace_if_not_exists", "create_table", "load_table", "set_properties",  # pyiceberg
-    "add_files", "new_output",  # and more of it
+    "add_files", "new_output", "transaction",  # and more of it
     "foreachBatch", "trigger",  # pyspark's writer of streams
     "bytes_recv", "bytes_sent",  # psutil
     "error_status_hint",  # h11, of its errors
