@@ -211,7 +211,8 @@ async def _announced(js: Any, consumer: Delivery, answer: Awaitable[Any]) -> Any
     finally:
         # The answer is sent in this step of the task; the turn that follows writes it.
         loop = js.account.kernel.loop
-        loop.call_soon(loop.call_soon, consumer.announce)
+        if not loop.is_closed():
+            loop.call_soon(loop.call_soon, consumer.announce)
 
 
 async def _created(

@@ -59,7 +59,7 @@ async def test_states_and_links_are_told_when_they_change(
     await made.mirror("COPY", "BULK")
     await until(lambda: heard.states() == ["live"], "it is live")
     assert heard.links() == []
-    assert "mirror   COPY of BULK  live\n" in shown(report)
+    await until(lambda: "mirror   COPY of BULK  live\n" in shown(report), "it is shown")
     assert "  up  rtt " in shown(report)
 
     made.wire.silence(True)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, ExternalStream, StreamConfig, StreamSource
+from nats.js.errors import ServerError
 
 from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
 from headwater.edge.node.node import Node
@@ -59,9 +60,20 @@ class Pair:
     async def origin(self, first: int, end: int, size: int = 0) -> None:
         """Make the origin if need be, and publish messages with these numbers, of at least `size`
         bytes."""
-        await self.there.add_stream(name="ORIGIN", subjects=["data"])
+        await until(self._made, "nats-server has removed what was deleted")
         for number in range(first, end):
             await self.there.publish("data", (b"%d" % number).ljust(size))
+
+    async def _made(self) -> bool:
+        """Make the origin. nats-server may refuse while it removes the folder of one that was
+        deleted."""
+        try:
+            await self.there.add_stream(name="ORIGIN", subjects=["data"])
+        except ServerError as error:
+            if error.err_code != 10049:
+                raise
+            return False
+        return True
 
     async def again(self, first: int, end: int, size: int = 0) -> None:
         """Delete the origin and make it anew."""
