@@ -62,9 +62,10 @@ COPIED = re.compile(
 """A command that makes a stream which copies others, and the lines that say how far that is."""
 
 ANY_ORDER = re.compile(
-    r"^(sys server (report|account info)|stream (subjects|report)|service|kv add)"
+    r"^(sys server (report|account info)|stream (subjects|report|add \S+ --source)|service|kv add)"
 )
-"""Commands whose rows have no order of their own, or one by what is measured."""
+"""Commands whose rows have no order of their own (as sources of nats-server), or one by what is
+measured."""
 
 OTHERWISE = frozenset(("feature_flags", "default_max_consumers", "git_commit"))
 """Keys of nats-server 2.15 that the claimed level has not, and of a Go build."""
