@@ -162,8 +162,8 @@ def _create_now(js: Any, stream: Any, request: ConsumerRequest, name: str, ctx: 
     if existing is None and consumer.paused_until:
         paused_event(consumer)
     # Told as it is before anything is delivered, and before that: clients, mirrors and ordered
-    # consumers rely on it.
-    if existing is None:
+    # consumers rely on it. Who pulls has asked for messages: nothing comes unasked.
+    if existing is None and consumer.config.deliver_subject:
         consumer.unannounced = True
     info = consumer_info(consumer)
     if known:

@@ -187,6 +187,19 @@ def test_the_api_of_jetstream(url: str) -> None:
         client.api("STREAM.DELETE.S")
 
 
+def test_who_pulls_behind_the_answer_gets_messages(url: str) -> None:
+    """Also when the request comes in the very turn in which the answer went out."""
+    with Client(url, ALICE) as client:
+        client.api("STREAM.CREATE.T", name="T", subjects=["t"], storage="memory")
+        client.request("t", b"one")
+        for n in range(40):
+            config = {"name": f"C{n}", "ack_policy": "none"}
+            client.api(f"CONSUMER.CREATE.T.C{n}", stream_name="T", config=config, action="")
+            got = client.answers(f"$JS.API.CONSUMER.MSG.NEXT.T.C{n}", b'{"batch":1,"no_wait":true}')
+            assert next(got).payload == b"one"
+        client.api("STREAM.DELETE.T")
+
+
 def test_what_may_not_be_said(url: str) -> None:
     with Client(url, ALICE) as client:
         with pytest.raises(WireError, match="more than the server takes"):
