@@ -37,6 +37,8 @@ def wipe_images(log: CommitLog) -> None:
     """Overwrite what earlier segments left in memory."""
     log.active.wipe(log.active.end)
     if log.active.adopted is not None:
-        log.active.adopted.wipe()
+        log.active.adopted.wipe(False)
     if log.donor is not None:
         log.donor.wipe(0)
+        if log.donor.adopted is not None:
+            log.donor.adopted.wipe(True)

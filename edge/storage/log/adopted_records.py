@@ -65,10 +65,10 @@ class AdoptedRecords:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def wipe(self) -> cython.int:
-        """Overwrite what is no record any more."""
+    def wipe(self, everything: cython.bint) -> cython.int:
+        """Overwrite what earlier segments left here, or `everything`."""
         chunk: Chunk
-        for item in self.free:
+        for item in self.free + self.chunks if everything else self.free:
             chunk = item
             memset(chunk.image, 0, chunk.capacity)
         return 0

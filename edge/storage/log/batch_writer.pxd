@@ -1,5 +1,6 @@
 # The batch of the commit log that is being filled. See batch_writer.py.
 from headwater.edge.kernel.kernel cimport Kernel, Msg
+from headwater.edge.storage.format.record cimport RecordHeader
 from headwater.edge.storage.log.batch_runs cimport BatchRuns
 from headwater.edge.storage.log.log_segment cimport LogSegment
 from headwater.edge.storage.log.logged_store cimport LoggedStore
@@ -46,4 +47,5 @@ cdef class BatchWriter:
     cdef int write_again(self, unsigned char* old) except -1
     cpdef unsigned long long write_record(self, int kind, unsigned long long stream, unsigned long long sequence, bytes first, bytes second, bytes rest, long long delay_ns=*, bytes more=*) except 0
 
+cdef void fill_head(RecordHeader* header, unsigned long long stream, Msg* m, long long timestamp, unsigned long long sequence, Py_ssize_t length) noexcept nogil
 cdef void fill_record(unsigned char* at, unsigned long long stream, Msg* m, long long timestamp, unsigned long long sequence) noexcept nogil

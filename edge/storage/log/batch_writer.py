@@ -7,7 +7,11 @@ Where there is room, when a batch ends and what its end releases is the log's bu
 import struct
 
 import cython
-from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
 from cython.cimports.headwater.edge.kernel.kernel import Kernel, Msg
 from cython.cimports.headwater.edge.storage.format.crc import crc32c
 from cython.cimports.headwater.edge.storage.format.record import (
@@ -37,6 +41,28 @@ FOOTER = struct.Struct("<QII")
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
+def fill_head(
+    header: cython.pointer(RecordHeader),
+    stream: cython.ulonglong,
+    m: cython.pointer(Msg),
+    timestamp: cython.longlong,
+    sequence: cython.ulonglong,
+    length: cython.Py_ssize_t,
+) -> cython.void:
+    """Set what a message's head says of it; `length` is that of the body."""
+    header.kind = KIND_MESSAGE
+    header.flags = 0
+    header.subject_len = cython.cast(cython.uint, m.subject_len)
+    header.header_len = cython.cast(cython.uint, m.header_len)
+    header.sequence = sequence
+    header.timestamp = timestamp
+    header.stream = stream
+    header.length = cython.cast(cython.uint, length)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
 def fill_record(
     at: cython.p_uchar,
     stream: cython.ulonglong,
@@ -48,13 +74,7 @@ def fill_record(
     header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
     length: cython.Py_ssize_t = m.subject_len + m.size
     memset(at, 0, HEADER_BYTES)
-    header.kind = KIND_MESSAGE
-    header.length = cython.cast(cython.uint, length)
-    header.subject_len = cython.cast(cython.uint, m.subject_len)
-    header.header_len = cython.cast(cython.uint, m.header_len)
-    header.sequence = sequence
-    header.timestamp = timestamp
-    header.stream = stream
+    fill_head(header, stream, m, timestamp, sequence, length)
     memcpy(at + HEADER_BYTES, m.subject, m.subject_len)
     memcpy(at + HEADER_BYTES + m.subject_len, m.body, m.size)
     memset(at + HEADER_BYTES + length, 0, record_size(length) - HEADER_BYTES - length)
@@ -140,14 +160,7 @@ class BatchWriter:
         length: cython.Py_ssize_t = store.body_size(m)
         at: cython.p_uchar = self.reserve(length, True)
         header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
-        header.kind = KIND_MESSAGE
-        header.flags = 0
-        header.subject_len = cython.cast(cython.uint, m.subject_len)
-        header.header_len = cython.cast(cython.uint, m.header_len)
-        header.sequence = sequence
-        header.timestamp = timestamp
-        header.stream = store.stream_id
-        header.length = cython.cast(cython.uint, length)
+        fill_head(header, store.stream_id, m, timestamp, sequence, length)
         store.write_body(header, m)
         self.runs.add(store, self.batch, sequence)
         self.touch(store)
@@ -175,42 +188,39 @@ class BatchWriter:
         """Have messages of `store`, which are appended next, be those of the entry that is applied;
         False when their records are to be written. Heads and messages have `length` bytes from
         `start` on, their records `need`; the sequences are all from `first` to `last`. Raises
-        StoreFull, StoreFailed."""
-        at: cython.p_uchar
-        header: cython.pointer(RecordHeader)
-        adoption: cython.pointer(Adoption)
+        StoreFailed."""
+        adoption: Adoption
         kept: AdoptedRecords
-        if self.entry_segment != self.active.number or store.packer.packs:
+        room: cython.Py_ssize_t = self.active.capacity - self.active.end
+        own: cython.Py_ssize_t = record_size(cython.sizeof(Adoption)) + self.footer_room(1)
+        if (
+            self.entry_segment != self.active.number
+            or store.packer.packs
+            or own + BLOCK_BYTES > room
+        ):
+            self.entry_segment = 0  # nor is the rest of this entry worth a look
             return False
-        kept = self.active.adoptable()
-        if self.active.end + kept.bytes + need > self.active.capacity:
-            # Records in memory count as if they were in the file: so memory stays bounded.
-            self.reserve(self.active.capacity - self.active.end, True)
-            return False
-        at = self.reserve(cython.sizeof(Adoption), True)
-        if self.entry_segment != self.active.number:
-            return False
-        header = cython.cast(cython.pointer(RecordHeader), at)
-        header.kind = KIND_ADOPT
-        header.flags = 0
-        header.subject_len = header.header_len = 0
-        header.sequence = first
-        header.timestamp = self.kernel.now_ns
-        header.stream = store.stream_id
-        adoption = cython.cast(cython.pointer(Adoption), at + HEADER_BYTES)
         adoption.record = self.entry_record
         adoption.start = self.entry_at + start
         adoption.length = length
         adoption.unused = 0
         adoption.last = last
+        self.write_own(
+            store,
+            KIND_ADOPT,
+            first,
+            PyBytes_FromStringAndSize(
+                cython.cast(cython.p_char, cython.address(adoption)), cython.sizeof(Adoption)
+            ),
+        )
+        self.touch(store)
+        kept = self.active.adoptable()
         self.adopted_at = kept.reserve(need)
         self.adopted_end = self.adopted_at + need
-        kept.ranges[self.active.end] = (
+        kept.ranges[self.newest_at] = (
             cython.cast(cython.ulonglong, self.adopted_at),
             cython.cast(cython.ulonglong, self.adopted_end),
         )
-        self.touch(store)
-        self.finish(at, cython.sizeof(Adoption))
         self.adopter = store
         return True
 

@@ -29,6 +29,7 @@ from cython.cimports.headwater.edge.storage.format.record import (
     KIND_STATE_PUT,
     record_size,
 )
+from cython.cimports.headwater.edge.storage.log.adopted_records import AdoptedRecords
 from cython.cimports.headwater.edge.storage.log.batch_writer import (
     FOOTER_BYTES,
     RUN_BYTES,
@@ -204,8 +205,13 @@ class CommitLog(BatchWriter):
 
     def ensure(self, size: int) -> None:
         """Have room for messages of `size` bytes in one segment. Raises StoreFull, StoreFailed."""
+        kept: AdoptedRecords = self.active.adopted
+        rest: cython.Py_ssize_t = self.active.capacity - self.active.end
         if size > LIVE_MAX * self.segment_bytes:
             raise StoreFull(f"{size} bytes are more than the log takes at once")
+        if kept is not None and kept.bytes and kept.bytes + size > rest:
+            # Records in memory count as if they were in the file: so memory stays bounded.
+            self.reserve(rest, True)
         self.reserve(size, True)
 
     @cython.cfunc

@@ -220,24 +220,30 @@ async def ignore(message: Any) -> None:
     """Hear a message, and do nothing."""
 
 
-async def test_nobody_waits_for_ever(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a quorum there is no next leader; what is held is given up, and is bounded."""
-    monkeypatch.setattr(absences, "HOLD_SECONDS", 0.5)
-    monkeypatch.setattr(absences, "HELD_MAX", 3)
+async def left_alone(lab: Lab) -> tuple[Client, absences.Absences, int]:
+    """The last of three nodes, which did not lead the stream: its client, what it holds, and its
+    number."""
     await lab.formed()
     client = await lab.connect(0)
     assert "error" not in await api(client, "STREAM.CREATE.S", **STREAM)
     leader = int((await api(client, "STREAM.INFO.S"))["cluster"]["leader"][1:])
     left = (leader + 1) % 3
     client = await lab.connect(left)
-    js = client.jetstream()
-    await js.publish("s.a", b"x")
+    await client.jetstream().publish("s.a", b"x")
     for index in {0, 1, 2} - {left}:
         await lab.stop_node(index)
-    service = lab.service(left)
-    held = service.absences
+    held = lab.service(left).absences
     assert held is not None
     await until(lambda: held.absent)
+    return client, held, left
+
+
+async def test_nobody_waits_for_ever(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a quorum there is no next leader; what is held is given up, and is bounded."""
+    monkeypatch.setattr(absences, "HOLD_SECONDS", 0.5)
+    monkeypatch.setattr(absences, "HELD_MAX", 3)
+    client, held, _ = await left_alone(lab)
+    js = client.jetstream()
     told = await asyncio.gather(
         *(js.publish("s.a", b"x", timeout=5) for _ in range(5)), return_exceptions=True
     )
@@ -251,17 +257,7 @@ async def test_a_node_that_stops_tells_who_waits(
 ) -> None:
     """What it holds for a leader that does not come gets an answer before connections end."""
     monkeypatch.setattr(absences, "HOLD_SECONDS", 600.0)
-    await lab.formed()
-    client = await lab.connect(0)
-    assert "error" not in await api(client, "STREAM.CREATE.S", **STREAM)
-    leader = int((await api(client, "STREAM.INFO.S"))["cluster"]["leader"][1:])
-    left = (leader + 1) % 3
-    client = await lab.connect(left)
-    for index in {0, 1, 2} - {left}:
-        await lab.stop_node(index)
-    held = lab.service(left).absences
-    assert held is not None
-    await until(lambda: held.absent)
+    client, held, left = await left_alone(lab)
     told = [
         asyncio.ensure_future(client.jetstream().publish("s.a", b"x", timeout=60))
         for _ in range(5)

@@ -16,10 +16,12 @@ ENTRIES = b"\0raft"
 ADOPTION = struct.Struct("<IIIIQ")
 
 
-def filled(count: int = 60, size: int = 100) -> tuple[StreamCluster, ClusterNode]:
+def filled(
+    count: int = 60, size: int = 100, **fields: str
+) -> tuple[StreamCluster, ClusterNode]:
     """A stream of three replicas with messages, of which some are out again; its leader."""
     cluster = StreamCluster()
-    cluster.make(max_msgs_per_subject=10)
+    cluster.make(max_msgs_per_subject=10, **fields)
     leader = cluster.leader()
     for n in range(count):
         leader.publish(f"s.{n % 7}", b"message %d " % n + b"." * size)
@@ -60,6 +62,29 @@ def test_a_message_of_a_group_is_written_once() -> None:
         assert kinds[ADOPT] and not kinds[MESSAGE]
         bytes_of_it = sum(body.count(b"message 7 ") for _, body in found)
         assert bytes_of_it == 1
+
+
+def test_compressed_messages_have_records_of_their_own() -> None:
+    """In the log, in their own form: the entry has them as they came."""
+    cluster, leader = filled(compression="s2")
+    kinds = Counter(header.kind for header, _ in records(leader))
+    assert kinds[MESSAGE] and not kinds[ADOPT]
+    before = equal_rows(cluster)
+    for node in cluster.nodes.values():
+        node.crash("everything")
+        node.open()
+    cluster.leader()
+    assert equal_rows(cluster)[: len(before)] == before
+
+
+def test_records_in_memory_fill_a_segment_of_the_log() -> None:
+    """What a segment holds in its file and beside it is bounded by its size."""
+    cluster, leader = filled(700, 200)
+    log = leader.jetstream.store().log
+    assert log.live[0].number > 1
+    for segment in log.live:
+        beside = segment.adopted.bytes if segment.adopted is not None else 0
+        assert segment.end + beside <= segment.capacity
 
 
 def test_the_page_of_the_format_is_enough_to_read_them() -> None:
