@@ -33,6 +33,9 @@ LATE_S = 1.0
 NO_MESSAGES, EXPIRED, NOBODY = "404", "408", "503"
 """Status codes that end a request: two that nothing came, one that nobody answers."""
 
+ACK = "$JS.ACK."
+"""What a reply to a delivered message begins with. Its own headers may have a status, too."""
+
 HEARTBEAT = "100"
 """Status code of what only says that the server is there."""
 
@@ -139,8 +142,8 @@ class Reading:
             await self._held.popleft().nak()
 
     async def _came(self, message: "Msg") -> None:
-        status = (message.headers or {}).get("Status", "") if not message.data else ""
-        if not status:
+        status = (message.headers or {}).get("Status", "")
+        if message.reply.startswith(ACK) or not status:
             if self.ended:
                 await message.nak()
                 return

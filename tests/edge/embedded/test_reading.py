@@ -54,6 +54,13 @@ async def test_whoever_reads_next_goes_on_behind_what_was_taken(node: EmbeddedNo
     assert [await first(node) for _ in range(5)] == [b"%d" % number for number in range(5)]
 
 
+async def test_a_message_may_have_a_status_of_its_own(node: EmbeddedNode) -> None:
+    """A publisher's header does not make it one of the server's answers."""
+    await node.jetstream.publish("s.a", b"", headers={"Status": "404"})
+    await publish(node, 1)
+    assert [await first(node), await first(node)] == [b"", b"0"]
+
+
 async def test_a_cancelled_reader_keeps_nothing(node: EmbeddedNode) -> None:
     async def read() -> None:
         async for message in node.consume("S", "worker"):
