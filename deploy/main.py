@@ -1,16 +1,18 @@
 """The `headwater` command.
 
 `headwater serve` is dispatched before anything else is imported: a node has to be ready within
-0.3 s of its launch, and the command line library alone would take a fifth of that.
+0.3 s of its launch, and the command line library alone would take a fifth of that. What is imported
+here is in the interpreter already.
 """
 
-import contextlib
+import _signal  # type: ignore[import-not-found]
 import gc
-import logging
 import os
-import signal
 import sys
-from typing import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def main() -> None:
@@ -18,7 +20,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments and arguments[0] == "serve":
         # Until the node listens to signals, an interrupt ends it as it ends any program.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         # What imports make stays: looking for garbage in it takes a tenth of a start.
         gc.disable()
         from headwater.deploy import start_image
@@ -31,19 +33,22 @@ def main() -> None:
             image.keep()
         except BrokenPipeError:
             # Whoever read our output has read enough.
-            status = 128 + signal.SIGPIPE
+            status = 128 + _signal.SIGPIPE
         leave(status)
     from headwater.deploy.cli import cli
 
     cli(prog_name="headwater")
 
 
-def leave(status: int) -> NoReturn:
+def leave(status: int) -> "NoReturn":
     """End the process at once, with everything written.
 
     Tearing the interpreter down takes some 25 ms in which the port is already closed, and in which
     clients of a cluster would reconnect to a node that is about to go.
     """
+    import contextlib
+    import logging
+
     logging.shutdown()
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()

@@ -13,7 +13,6 @@ import mmap
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.machinery import ExtensionFileLoader, ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 
@@ -184,7 +183,8 @@ def _write(path: str, modules: dict[str, tuple[Row, bytes]]) -> None:
         rows[name] = (*row[:4], at, at + len(code))
         at += len(code)
     beside = f"{path}.{os.getpid()}"
-    with suppress(OSError):
+    # `contextlib` would be imported for this alone before the image helps.
+    try:
         try:
             with open(beside, "xb") as file:
                 file.write(at.to_bytes(HEAD, "little"))
@@ -192,8 +192,17 @@ def _write(path: str, modules: dict[str, tuple[Row, bytes]]) -> None:
                 marshal.dump((_key(), rows), file)
             os.replace(beside, path)
         finally:
-            with suppress(OSError):
-                os.unlink(beside)
+            _remove(beside)
+    except OSError:
+        return
+
+
+def _remove(path: str) -> None:
+    """Remove a file, if that can be done."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return
 
 
 def make() -> int:

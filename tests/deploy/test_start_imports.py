@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import headwater.deploy.main
+
 START = [sys.executable, "-X", "importtime", "-m", "headwater.deploy.main", "serve"]
 LIBRARIES = {"uvloop", "msgspec", "typing_extensions", "org"}
 """The only ones of others that are loaded by then; Python itself looks for Jython's `org`."""
@@ -86,3 +88,19 @@ def test_nothing_is_loaded_that_can_wait(mode: str, tmp_path: Path) -> None:
     assert not modules & LATER
     named = {f"{name}.".removeprefix("headwater.") for name in modules}
     assert not {room for room in ROOMS[mode] for name in named if name.startswith(f"{room}.")}
+
+
+def test_an_interrupt_ends_a_start_before_anything_is_imported() -> None:
+    """Until the handler is set, Python prints a traceback: the launcher imports nothing by then."""
+    flags = [sys.executable, "-I", "-S", "-X", "importtime"]
+    told = [
+        subprocess.run([*flags, *run], capture_output=True, text=True, check=False).stderr
+        for run in (["-c", "import os"], [headwater.deploy.main.__file__, "serve"])
+    ]
+    names = [
+        [line.rpartition("|")[2].strip() for line in one.splitlines() if "|" in line]
+        for one in told
+    ]
+    assert "No module named 'headwater'" in told[1]
+    more = {name for name in names[1] if name.partition(".")[0] != "headwater"} - set(names[0])
+    assert more <= {"gc"}

@@ -225,6 +225,14 @@ HISTORIES: dict[str, list[Step]] = {
     "an ack of what was delivered before a reset": [
         *STORED, consumer(), pull(2), api("CONSUMER.RESET.%.C", {"seq": 99}), ack(0), LIST,
     ],
+    "a reset behind a purge that left what waits for its ack": [
+        *STORED, consumer(filter_subject="%.c"), pull(1), api("STREAM.PURGE.%", {"seq": 3}), LIST,
+        api("CONSUMER.RESET.%.C", {}), LIST, pull(5), LIST,
+    ],
+    "a refusal from before a reset": [
+        *STORED, consumer(deliver_subject="%d.C"), ack(0), ack(1),
+        api("CONSUMER.RESET.%.C", {}), nak(2), nak(3), wait(0.1), LIST,
+    ],
     "a roll-up that finds nothing to remove moves consumers": [
         api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "allow_rollup_hdrs": True}),
         consumer(), publish("a"), api("STREAM.MSG.DELETE.%", {"seq": 1}), LIST,

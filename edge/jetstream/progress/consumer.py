@@ -200,6 +200,8 @@ class Consumer(StreamObserver):
         if start and self.pending.count == 0 and self.skip_at >= self.skip_len:
             self.at.delivered_seq = self.at.floor_seq = self.at.next_seq - 1
             self.at.floor_cseq = self.at.next_cseq - 1
+        elif self.pending.count and self.at.floor_seq + 1 < start:
+            self.at.floor_seq = start - 1
         self.schedule_save()
         self.kernel.schedule(self)
 
@@ -496,7 +498,8 @@ class Consumer(StreamObserver):
         entry: cython.pointer(PendingEntry)
         now: cython.longlong
         wait: cython.longlong
-        if consumer_seq <= self.at.floor_cseq or consumer_seq >= self.at.next_cseq:
+        # nats-server takes the number of the next delivery, too: one from before a reset.
+        if consumer_seq <= self.at.floor_cseq or consumer_seq > self.at.next_cseq:
             return 0
         entry = self.pending.find(sequence)
         if entry == cython.NULL:

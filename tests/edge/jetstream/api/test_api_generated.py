@@ -13,7 +13,7 @@ import nats
 import pytest
 from hypothesis import HealthCheck, given, note, seed, settings
 
-from tests.edge.jetstream.api.requests_generated import comparable, histories
+from tests.edge.jetstream.api.requests_generated import comparable, counts_by_chance, histories
 from tests.edge.jetstream.conftest import BUSY, Client
 
 EXAMPLES = int(os.environ.get("HEADWATER_EXAMPLES", "30"))
@@ -45,13 +45,13 @@ class Pair:
         answers = []
         for name in ("S", "O"):
             await client.api(f"STREAM.DELETE.{name}")
-        for subject, body in steps:
+        for number, (subject, body) in enumerate(steps):
             answer = await client.request(subject, body)
             for _ in range(BUSY_TRIES):
                 if BUSY not in str(answer):
                     break
                 answer = await client.request(subject, body)
-            answers.append(comparable(answer))
+            answers.append(comparable(answer, counts_by_chance(steps[: number + 1])))
         return answers
 
     def answers(self, steps: list[tuple[str, Any]]) -> Any:
