@@ -38,7 +38,9 @@ from headwater.spark.cli_options import (
     mirror_options,
     source_options,
 )
+from headwater.spark.errors import OptionError
 from headwater.spark.jobs.detector import QUIET, THRESHOLD
+from headwater.spark.jobs.job import span_micros
 
 if TYPE_CHECKING:
     from headwater.spark.jobs.anomaly import AnomalyResult
@@ -93,6 +95,7 @@ def rollup(
 
     with running.failures():
         following = taken(given, plot, overwrite=overwrite, count_ids=count_ids)
+        span_micros(lateness, "--lateness")
         source = _source(given)
         if following.follow:
             follow_rollup(source, out, window, lateness, following, master, verbose)
@@ -153,8 +156,8 @@ def audit(
 
     with running.failures():
         following = taken(given, plot, out=out, overwrite=overwrite)
-    origin = _source({name: given[name] for name in given if not name.startswith("mirror_")})
-    mirror = _mirror(given)
+        origin = _source({name: given[name] for name in given if not name.startswith("mirror_")})
+        mirror = _mirror(given)
     if following.follow:
         follow_audit(origin, mirror, not ignore_time, following, master, verbose)
         return
@@ -180,12 +183,20 @@ def audit(
 
 
 def _mirror(given: dict[str, Any]) -> dict[str, str]:
-    """The mirror's options. A login is taken over as a whole, or not at all."""
+    """The mirror's options. A login is taken over as a whole, or not at all.
+
+    Raises OptionError when nothing tells the mirror from its origin.
+    """
     own = {
         name.removeprefix("mirror_"): value
         for name, value in given.items()
         if name.startswith("mirror_") and value is not None
     }
+    if not own:
+        raise OptionError(
+            "which stream is the mirror? Give --mirror-server, --mirror-domain, --mirror-stream "
+            "or another login"
+        )
     where = {"server", "stream", "domain"}
     shared = ["stream", "partitions", "retry_timeout"]
     if "server" not in own:

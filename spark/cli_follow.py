@@ -72,6 +72,7 @@ class Following:
 
 _NOT_FOLLOWING = {
     "ending": "has no end",
+    "ending_timestamp": "has no end",
     "overwrite": "replaces nothing",
     "resume": "goes on by itself",
     "count_ids": "reads everything once",
@@ -163,14 +164,18 @@ def _numbers(memo: Mapping[str, Any]) -> dict[str, int]:
 
 def _progress(query: "StreamingQuery", notebook: "Notebook") -> str:
     totals = ", ".join(f"{name} {count:,}" for name, count in notebook.totals.items())
-    return f"{totals or 'nothing yet'}; behind {_behind(query):,} sequences"
+    behind = _behind(query)
+    if behind is None:
+        return totals or "nothing yet: the first batch is under way"
+    return f"{totals or 'nothing yet'}; behind {behind:,} sequences"
 
 
-def _behind(query: "StreamingQuery") -> int:
-    """Sequences between the query's offset and where the streams end, as its progress says."""
+def _behind(query: "StreamingQuery") -> int | None:
+    """Sequences between the query's offset and where the streams end, as its progress says; None
+    before its first batch is done."""
     last = query.lastProgress
     if last is None or not last["sources"]:
-        return 0
+        return None
     source = last["sources"][0]
     ends, at = (_sequences(source[name]) for name in ("latestOffset", "endOffset"))
     return sum(max(0, end - at.get(stream, 0)) for stream, end in ends.items())

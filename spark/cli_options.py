@@ -15,6 +15,8 @@ SOURCE = {
     "subject": "subjects",
     "starting": "starting",
     "ending": "ending",
+    "starting_timestamp": "startingTimestamp",
+    "ending_timestamp": "endingTimestamp",
     "partitions": "partitions",
     "allow_expired": "allowExpired",
     "allow_loss": "failOnDataLoss",
@@ -95,6 +97,14 @@ SLICE: list[Decorator] = [
 RANGE: list[Decorator] = [
     *SLICE,
     click.option("--ending", help="latest, or a sequence."),
+    click.option(
+        "--starting-timestamp", metavar="TIME",
+        help="In place of --starting: read messages stored at or after it (RFC 3339).",
+    ),
+    click.option(
+        "--ending-timestamp", metavar="TIME",
+        help="In place of --ending: read messages stored before it (RFC 3339).",
+    ),
     click.option(
         "--allow-expired/--no-allow-expired",
         default=None,

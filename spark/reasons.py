@@ -31,4 +31,7 @@ def spark_reason(text: str) -> str:
     errors = [line for line in marks if line.startswith("headwater.spark.") and ": " in line]
     if errors:
         return errors[-1].partition(": ")[2]
-    return text.strip().splitlines()[0] if text.strip() else "Spark failed without a message"
+    lines = [line.strip(": ") for line in text.splitlines() if line.strip()]
+    # The bridge to the JVM names its call first, and then what happened.
+    told = [line for line in lines[:2] if not line.startswith("An error occurred while calling")]
+    return told[0] if told else "Spark failed without a message"

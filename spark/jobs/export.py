@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.spark.errors import LostRangeError, OptionError
-from headwater.spark.jobs.job import checked_source, job_session, load, missing_rows
+from headwater.spark.jobs.job import (
+    check_writable,
+    checked_source,
+    job_session,
+    load,
+    missing_rows,
+)
 from headwater.spark.jobs.watch import JobProgress, watched
 from headwater.spark.options import SourceOptions, parse_options
 from headwater.spark.read.account import ReadAccount, ReadPositions, classify
@@ -83,6 +89,7 @@ def check_export(
         raise FileExistsError(
             f"{path} exists; choose another path, or go on with an export that stopped: --resume"
         )
+    check_writable(path)
 
 
 def run_export(

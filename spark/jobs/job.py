@@ -1,5 +1,6 @@
 """What jobs share: a session, checks before it starts, spans of time, findings, missing rows."""
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -79,10 +80,23 @@ def planned_rows(source: Mapping[str, str], wanted: object) -> int:
 
 
 def check_output(path: str, overwrite: bool) -> None:
-    """Fail before the read, not after it. Other file systems are checked by Spark's writer."""
-    local = "://" not in path
-    if local and not overwrite and Path(path).exists():
+    """Fail before the read, not after it. Other file systems are checked by Spark's writer.
+
+    Raises FileExistsError, and OptionError for a folder that cannot be made.
+    """
+    if "://" in path:
+        return
+    if not overwrite and Path(path).exists():
         raise FileExistsError(f"{path} exists; choose another path, or overwrite it")
+    check_writable(path)
+
+
+def check_writable(path: str) -> None:
+    """Raise OptionError when there is no place for the local folder `path`."""
+    place = Path(path).absolute()
+    above = next(each for each in (place, *place.parents) if each.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise OptionError(f"{path} cannot be made: {above} is no folder that you may write to")
 
 
 def span_micros(text: str, what: str) -> int:

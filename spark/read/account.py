@@ -80,7 +80,7 @@ def classify(
     if missing <= 0:
         return Missing(0, 0)
     config, state = info["config"], info["state"]
-    if config.get("allow_msg_ttl"):
+    if config.get("allow_msg_ttl") or _fewer_per_subject(work, config, state):
         return Missing(missing, 0)
     first = state["first_seq"]
     position = positions.below(first)
@@ -100,6 +100,17 @@ def _replaced_at_most(
         return 0
     each = per_subject if config.get("allow_rollup_hdrs") else 1
     return int(max(0, state["last_seq"] - work.plan_last) * each)
+
+
+def _fewer_per_subject(
+    work: SequenceRange, config: Mapping[str, Any], state: Mapping[str, Any]
+) -> bool:
+    """Was the limit per subject lowered since the plan? It then removed from any place, and left
+    each subject that it cut with as many as it allows."""
+    now, then = config.get("max_msgs_per_subject", -1), work.per_subject
+    if then is None or now <= 0:
+        return False
+    return bool((then <= 0 or now < then) and state["messages"] >= now)
 
 
 def _limits_explain(

@@ -41,7 +41,8 @@ class StreamPlan:
     messages in the range, None when it is not known. `compacted` streams lose old messages
     of a subject by design (KV buckets). `mean_bytes` is the mean stored size of a message.
     `first_ts` and `last_ts` are the times of the messages `first` and `last`, RFC 3339.
-    `blocks` says whether the server answers block reads.
+    `blocks` says whether the server answers block reads. `per_subject` is the limit of messages
+    of one subject, -1 for none.
     """
 
     stream: str
@@ -56,6 +57,7 @@ class StreamPlan:
     first_ts: str = ""
     last_ts: str = ""
     blocks: bool = False
+    per_subject: int = -1
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class SequenceRange:
     `planned` is how many of them were there at load time and pass the filters; a few less
     where messages came in while they were counted. `plan_first`, `plan_last` and their times
     are those of the whole stream then. `may_expire` says whether limits may remove them.
-    `blocks` says whether the server answers block reads.
+    `blocks` says whether the server answers block reads. `per_subject` is the limit of messages
+    of one subject at load time, -1 for none, None when that is not known.
     """
 
     stream: str
@@ -80,6 +83,7 @@ class SequenceRange:
     last_ts: str = ""
     may_expire: bool = True
     blocks: bool = False
+    per_subject: int | None = None
 
 
 def plan_streams(options: SourceOptions) -> tuple[StreamPlan, ...]:
@@ -211,6 +215,7 @@ def _plan(connection: Connection, options: SourceOptions, stream: str) -> Stream
         mean_bytes=max(1, state["bytes"] // messages) if messages else 256,
         first_ts=state.get("first_ts", ""),
         last_ts=state.get("last_ts", ""),
+        per_subject=config.get("max_msgs_per_subject", -1),
     )
     if end < start:
         return replace(plan, held=0)
@@ -394,6 +399,7 @@ def cut_ranges(
             first_ts=plan.first_ts,
             last_ts=plan.last_ts,
             blocks=plan.blocks,
+            per_subject=plan.per_subject,
         )
 
 

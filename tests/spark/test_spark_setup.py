@@ -115,6 +115,14 @@ def test_the_doctor_reports_a_missing_server_in_json() -> None:
         ["run", "rollup", "--stream", "S", "--out", "x", "--window", "soon"],
         ["run", "rollup", "--stream", "S", "--out", "x", "--starting", "now"],
         ["run", "rollup", "--stream", "S", "--out", "x", "-s", "nats://u:p@h"],
+        ["run", "rollup", "--stream", "S", "--out", "/dev/null/x"],
+        ["run", "rollup", "--stream", "S", "--out", "/dev/null/x", "--follow"],
+        ["run", "rollup", "--stream", "S", "--out", "x", "--lateness", "5x"],
+        ["run", "rollup", "--stream", "S", "--out", "x", "--starting-timestamp", "noon"],
+        ["run", "gaps", "--stream", "S", "--out", "/dev/null/x"],
+        ["run", "gaps", "--stream", "S", "--follow", "--checkpoint", "/dev/null"],
+        ["run", "gaps", "--stream", "S", "--follow", "--ending-timestamp", "2026-11-26T00:00:00Z"],
+        ["run", "audit", "--stream", "S"],
         ["run", "nothing"],
     ],
 )
@@ -131,6 +139,8 @@ def test_the_reason_is_found_in_a_long_error() -> None:
     )
     assert spark_reason(text) == "gone: all of it"
     assert spark_reason("first\nsecond") == "first"
+    bridge = "An error occurred while calling o1.parquet.\n: java.io.IOException: full"
+    assert spark_reason(bridge) == "java.io.IOException: full"
 
 
 @pytest.mark.parametrize(

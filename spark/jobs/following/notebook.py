@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.spark.errors import OptionError
+from headwater.spark.jobs.job import check_writable
 
 NAME = "_follow.json"
 
@@ -22,10 +23,12 @@ class Notebook:
     def __init__(self, folder: str, request: Mapping[str, str]) -> None:
         """Open or begin. `request` says what must stay the same when the job goes on.
 
-        Raises OptionError for a folder of another job, or with other files in it.
+        Raises OptionError for a folder of another job, with other files in it, or that cannot be
+        made.
         """
         if "://" in folder:
             raise OptionError(f"{folder} is on no mounted file system, which --follow needs")
+        check_writable(folder)
         self.folder = Path(folder)
         self.request = dict(request)
         self.query = ""

@@ -44,9 +44,38 @@ def test_a_mirror_elsewhere_gets_no_login_of_the_origin() -> None:
     given = dict.fromkeys(("mirror_server", "mirror_stream", "mirror_domain", "mirror_creds"))
     given |= {"server": "a", "stream": "S", "domain": "d", "creds": "file"}
     origins = {"servers": "a", "stream": "S", "domain": "d", "credentialsFile": "file"}
-    assert _mirror(given) == origins
+    with pytest.raises(OptionError, match="which stream is the mirror"):
+        _mirror(given)
+    assert _mirror(given | {"mirror_stream": "T"}) == origins | {"stream": "T"}
     assert _mirror(given | {"mirror_domain": "e"}) == origins | {"domain": "e"}
     assert _mirror(given | {"mirror_server": "b"}) == {"servers": "b", "stream": "S"}
+
+
+@pytest.mark.usefixtures("one_server")
+def test_a_job_reads_what_came_between_two_times(
+    server: Any, fill: Callable, run: Callable
+) -> None:
+    fill("TIMED", [(f"TIMED.{i}", b"", None) for i in range(10)], delete=(4,))
+
+    async def more(connection: Any, js: Any) -> list[str]:
+        moments = []
+        for i in range(4):
+            await js.publish(f"TIMED.{i}", b"")
+            subscription = await js.subscribe(">", stream="TIMED", ordered_consumer=True)
+            while (found := await subscription.next_msg(timeout=20)).metadata.num_pending:
+                pass
+            moments.append(found.metadata.timestamp.isoformat())
+            await subscription.unsubscribe()
+        await js.delete_msg("TIMED", 12)
+        return moments
+
+    _, first, _, last = server.run(more)
+    words = ("gaps", "-s", server.url, "--stream", "TIMED", "--json")
+    bounds = ("--starting-timestamp", first, "--ending-timestamp", last)
+    found = json.loads(run(*words, *bounds).stdout)
+    assert (found["planned"], found["missing"]) == (1, 0)
+    found = json.loads(run(*words, "--ending-timestamp", last).stdout)
+    assert (found["planned"], found["missing"]) == (11, 2)
 
 
 @pytest.mark.usefixtures("one_server")

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -252,6 +253,25 @@ def test_a_key_value_stream_loses_rows_to_a_purge(
         read.finish()
 
 
+@pytest.mark.parametrize("subjects", ["", "S.0"])
+def test_rows_expire_by_a_new_limit_per_subject(
+    server: Any, fill: Callable, subjects: str
+) -> None:
+    fill("S", messages("S"))
+    read = Read(server.options("S", subjects=subjects)).start()
+
+    async def limit(connection: Any, js: Any) -> None:
+        info = await js.stream_info("S")
+        info.config.max_msgs_per_subject = 10
+        await js.update_stream(info.config)
+
+    server.run(limit)
+    expired, lost = read.finish()
+    assert expired > 0 and lost == 0
+    planned = COUNT // 2 if subjects else COUNT
+    assert len(read.sequences) + expired == planned
+
+
 def test_new_values_replace_old_ones_without_loss(server: Any, fill: Callable) -> None:
     fill("S", keyed("S"), max_msgs_per_subject=1)
     read = Read(server.options("S")).start()
@@ -317,6 +337,25 @@ def test_what_the_first_sequence_says(
     now: dict[str, Any], missing: int, wanted: tuple[int, int]
 ) -> None:
     assert classify(WORK, missing, ReadPositions(), now) == wanted
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "left", "wanted"),
+    [
+        (-1, 10, 10, (50, 0)),
+        (20, 10, 990, (50, 0)),
+        (10, 10, 990, (0, 50)),
+        (-1, 10, 0, (0, 50)),
+        (None, 10, 990, (0, 50)),
+    ],
+)
+def test_a_limit_per_subject_that_was_lowered(
+    then: int | None, now: int, left: int, wanted: tuple[int, int]
+) -> None:
+    """It removes any old messages; each subject that it cuts keeps as many as it allows."""
+    work = replace(WORK, per_subject=then)
+    after = info(1, 1000, left, max_msgs_per_subject=now)
+    assert classify(work, 50, ReadPositions(), after) == wanted
 
 
 def test_rows_that_were_delivered_do_not_excuse_missing_ones() -> None:
