@@ -1,6 +1,7 @@
 """Fixtures: a server on a free port, a publisher, one Spark session for all tests."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from bench.servers import free_port
 from tests.waiting import until_seen, until_state
 
 START_SECONDS = 20
@@ -147,6 +149,30 @@ def make_server(tmp_path: Path) -> Iterator[Callable[[str], Server]]:
     for running in started:
         running.process.terminate()
         running.process.wait(10)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[list[Server]]:
+    """Three nodes, one cluster."""
+    ports = [free_port() for _ in range(3)]
+    routes = json.dumps([f"nats-route://127.0.0.1:{port}" for port in ports])
+    with contextlib.ExitStack() as stack:
+        started = []
+        for number, port in enumerate(ports):
+            folder = tmp_path / f"n{number}"
+            folder.mkdir()
+            config = f"""server_name: n{number}
+                cluster {{ name: hub, listen: "127.0.0.1:{port}", routes: {routes} }}"""
+            one = start_server(folder, config, "headwater")
+            stack.callback(end, one)
+            started.append(one)
+        yield started
+
+
+def end(server: Server) -> None:
+    """Kill a node, whatever became of it."""
+    server.process.kill()
+    server.process.wait(10)
 
 
 @pytest.fixture(scope="session")

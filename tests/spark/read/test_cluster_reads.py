@@ -2,19 +2,16 @@
 
 import asyncio
 import contextlib
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from nats.errors import Error
 
-from bench.servers import free_port
 from headwater.spark.read import block_fetch
 from headwater.spark.read.account import RangeReport, ReadAccount
 from headwater.spark.source import HeadwaterSource
-from tests.spark.conftest import EVERY, Server, start_server
+from tests.spark.conftest import EVERY, Server, end
 
 MESSAGES = 1500
 WINDOW = 100
@@ -24,30 +21,6 @@ PADDING = bytes(8000)
 PATHS = ["block", "wire"]
 IN_SPARK = {"batch": PATHS, "query": PATHS} if EVERY else {"batch": ["block"], "query": ["wire"]}
 """The reader takes both paths without Spark, and Spark takes each of them once."""
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[list[Server]]:
-    """Three nodes, one cluster."""
-    ports = [free_port() for _ in range(3)]
-    routes = json.dumps([f"nats-route://127.0.0.1:{port}" for port in ports])
-    with contextlib.ExitStack() as stack:
-        started = []
-        for number, port in enumerate(ports):
-            folder = tmp_path / f"n{number}"
-            folder.mkdir()
-            config = f"""server_name: n{number}
-                cluster {{ name: hub, listen: "127.0.0.1:{port}", routes: {routes} }}"""
-            one = start_server(folder, config, "headwater")
-            stack.callback(end, one)
-            started.append(one)
-        yield started
-
-
-def end(server: Server) -> None:
-    """Kill a node, whatever became of it."""
-    server.process.kill()
-    server.process.wait(10)
 
 
 async def acked(js: Any, name: str, i: int) -> None:
