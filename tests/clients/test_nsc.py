@@ -9,11 +9,12 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bench.servers import Server
+from bench.servers import Server, free_port
 from tests.operator_realm import recipe
 
 TOOLS = ("nsc", "nats")
@@ -134,6 +135,54 @@ def test_accounts_are_pulled_pruned_and_removed(name: str, tmp_path: Path) -> No
         (tmp_path / "b.creds").write_text(creds)
         assert "Authorization Violation" in desk.nats("b", "pub", "x", "1")[1]
         assert desk.nats("a", "pub", "x", "1")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["headwater", "nats-server"])
+def test_a_cache_beside_a_server_that_has_all(name: str, tmp_path: Path) -> None:
+    """Two servers of one cluster: one keeps what is pushed, the other asks it for what it needs."""
+    desk = Desk(tmp_path)
+    desk.nsc("add", "operator", "--generate-signing-key", "--sys", "--name", "O")
+    for account in ("A", "B", "C"):
+        desk.nsc("add", "account", account)
+        desk.nsc("add", "user", "--account", account, account.lower())
+    path = tmp_path / "server.conf"
+    desk.nsc("generate", "config", "--nats-resolver", "--config-file", str(path))
+    whole = path.read_text().replace("allow_delete: false", "allow_delete: true")
+    begin = whole.index("resolver {")
+    end = whole.index("}", begin) + 1
+    cached = 'resolver { type: cache, dir: "%s", ttl: "1h", limit: 9 }' % (tmp_path / "cached")
+    port = free_port()
+    cluster = "server_name: %s, cluster { name: Z, listen: '127.0.0.1:%d', routes: [%s] }"
+    configs = [
+        whole.replace("'./jwt'", f"'{tmp_path / 'jwt'}'") + cluster % ("full", port, ""),
+        whole[:begin] + cached + whole[end:]
+        + cluster % ("cache", free_port(), f"'nats://127.0.0.1:{port}'"),
+    ]
+    with Server(recipe(name, configs[0])) as full, Server(recipe(name, configs[1])) as cache:
+        desk.url = f"nats://127.0.0.1:{full.port}"
+        desk.push()
+        desk.url = f"nats://127.0.0.1:{cache.port}"
+        for user in ("a", "b", "c"):
+            assert soon(lambda user=user: desk.nats(user, "pub", "x", "hi")[0] == 0)  # type: ignore[misc]
+        files = {one.stem for one in (tmp_path / "cached").glob("*.jwt")}
+        assert len(files) >= 3, files
+        pages = desk.nsc("push", "--all", "-u", desk.url)
+        assert "pushed" in pages or "full" in pages, pages
+        desk.nsc("revocations", "add-user", "--account", "A", "--name", "a")
+        desk.nsc("push", "--account", "A", "-u", desk.url)
+        assert soon(lambda: "Authorization Violation" in desk.nats("a", "pub", "x", "1")[1])
+        desk.nsc("push", "--account-removal", "B", "-u", desk.url)
+        assert soon(lambda: "Authorization Violation" in desk.nats("b", "pub", "x", "1")[1])
+        assert desk.nats("c", "pub", "x", "1")[0] == 0
+
+
+def soon(seen: Callable[[], bool]) -> bool:
+    """Whether it is seen within some seconds: the other server hears of it later."""
+    deadline = time.monotonic() + 20
+    while not seen():
+        if time.monotonic() > deadline:
+            return False
+    return True
 
 
 @pytest.mark.parametrize("name", ["headwater", "nats-server"])

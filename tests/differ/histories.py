@@ -301,6 +301,8 @@ class Maker:
         else:
             config.pop("rate_limit_bps", None)
             config |= chance.choice(PRIORITY)
+        if self.stream.get("max_msg_size", -1) > 0:
+            config.pop("rate_limit_bps", None)
         body: dict[str, Any] = {"stream_name": "%", "config": config}
         if chance.random() < 0.1:
             body["pedantic"] = True

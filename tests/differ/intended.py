@@ -74,6 +74,11 @@ HISTORIES = {
     "last filter": "of a consumer whose last filter an update took away nats-server counts and "
     "delivers no new message, until it is asked for one: it listens for an empty list of subjects. "
     "By interest such messages are not stored",
+    "all before it": "a message that leaves the stream is awaited no more. Where an ack is for all "
+    "before it, nats-server takes it for one, too: what nobody acknowledged is not sent again",
+    "rate of nothing": "a consumer with a rate delivers what is larger than the stream's largest "
+    "message, with its subjects; nats-server never does, for it takes that for the most it may "
+    "send at once. Not generated",
     "told before": "what a new message removes may let a consumer go on: the delivery tells that "
     "the new one waits. nats-server counts it a moment later",
     "given up": "the ack floor passes a message that was delivered as often as it may be. "
@@ -90,8 +95,6 @@ HISTORIES = {
     "none in a file, and all in memory",
     "counted before the wait": "a message that waits for its time in a replay waits. nats-server "
     "counts it as delivered",
-    "missing step": "a message without a step, where all are counters, is refused for that first. "
-    "nats-server looks for repeated ids, the id expected last, and roll-ups before",
     "no interest": "when a stream comes to keep by interest, what nobody wants goes after the "
     "answer. nats-server removes what goes before that, and keeps what only filters leave out",
     "positions": "whoever wants nothing of the last messages stands behind them. nats-server has "
@@ -111,6 +114,7 @@ HISTORIES = {
 """Differences of histories, which `player.pruned` leaves out, and why."""
 
 PURGES = re.compile("STREAM.PURGE|Nats-Rollup|Nats-Schedule")
+LEAVES = re.compile(r'MSG\.DELETE|max_msgs|max_bytes|max_age|Nats-(TTL|Rollup|Schedule)')
 COUNTS = ("num_ack_pending", "num_redelivered", "num_pending")
 
 Told = dict[str, dict[str, Any]]
@@ -125,25 +129,24 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
     if taken and _without("num_pending", ours) == _without("num_pending", theirs):
         return "last filter"
     marks = [mark for name in taken for mark in (f"$JS.ACK.%.{name}.", f"{name} in order")]
-    if taken and [one for one in ours if not any(mark in one for mark in marks)] == theirs:
+    if taken and _without_asked(marks, ours) == _without_asked(marks, theirs):
         return "last filter"
     if taken and steps[number]["do"] == "publish" and '"retention": "interest"' in str(steps[0]):
         return "last filter"
     if steps[number]["do"] == "publish" and _counted(ours, theirs, range(2)):
         return "told before"
-    begins = re.search("opt_start_seq|CONSUMER.RESET", str(done))
-    if begins and _counted(ours, theirs, range(-9, 1)):
+    begin = _consumers(done, r"opt_start_seq|CONSUMER\.RESET")
+    if _counted(ours, theirs, range(-9, 1)) and _unlike(ours, theirs) <= begin:
         return "before its start"
-    if "counter increment is missing" in "".join(ours):
-        return "missing step"
-    if _comes_to_interest(done) and ".STREAM." in str(steps[number]):
+    if _comes_to_interest(done) and _but_what_is_held(ours) == _but_what_is_held(theirs):
         return "no interest"
     if '"up_to_seq"' in str(steps[number]) and "404 No Results" in "".join(theirs):
         return "up to more"
-    if '"replay_policy": "original"' in str(done) and (
-        _counted(ours, theirs, range(2))
-        or _without("num_pending", ours) == _without("num_pending", theirs)
-    ):
+    waits = _consumers(done, '"replay_policy": "original"')
+    counted = _counted(ours, theirs, range(2)) or (
+        _without("num_pending", ours) == _without("num_pending", theirs)
+    )
+    if counted and _unlike(ours, theirs) <= waits:
         return "counted before the wait"
     if _refused_and_purged(done) and _sent_again(ours, theirs):
         return "refused, then purged"
@@ -162,6 +165,7 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
 def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
     """The name of what differs in how far consumers are, when all of it is by intention."""
     purged = any(PURGES.search(str(step)) for step in steps)
+    leaves = any(LEAVES.search(str(step)) for step in steps)
     memory = '"storage": "memory"' in steps[0]["body"]
     found = ""
     for name, one in ours.items():
@@ -179,6 +183,9 @@ def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
             if at["stream_seq"] < at_there["stream_seq"]:
                 return ""
             found = "positions"
+        if leaves and one["config"]["ack_policy"] == "all" and _not_before(floor_there, floor):
+            found = "all before it"
+            continue
         fewer = [other[key] - one[key] for key in COUNTS]
         if any(fewer):
             if not purged or min(fewer) < 0 or not _not_before(floor, floor_there):
@@ -229,6 +236,53 @@ def _told(lines: list[str]) -> Told:
     return found
 
 
+def _consumers(steps: list[dict[str, Any]], has: str) -> set[str]:
+    """Names of consumers with something in the requests about them."""
+    asked = [step for step in steps if ".CONSUMER." in step.get("subject", "")]
+    return {one["subject"].rpartition(".")[2] for one in asked if re.search(has, str(one))}
+
+
+def _unlike(ours: list[str], theirs: list[str]) -> set[str]:
+    """Names of the consumers of which lines that stand at the same place tell different things;
+    empty for a line that tells of none."""
+    found = set()
+    for here, there in zip(ours, theirs, strict=True):
+        if here == there:
+            continue
+        delivered = re.search(r"\$JS\.ACK\.[^.]+\.([^.]+)\.", here)
+        told, told_there = _told([here]), _told([there])
+        if delivered:
+            found.add(delivered[1])
+        elif told.keys() == told_there.keys() and told:
+            found |= {name for name in told if told[name] != told_there[name]}
+        else:
+            found.add("")
+    return found
+
+
+HELD = ("state", "purged", "total", "num_pending", "delivered", "ack_floor")
+MISSING = ("no message found", "404 Message Not Found", "Nats-Stream: ", '"message": {')
+
+
+def _but_what_is_held(lines: list[str]) -> list[str]:
+    """Answers without what a stream holds, and what of it waits for consumers."""
+    return [_but_held(line) for line in lines]
+
+
+def _but_held(line: str) -> str:
+    at = line.find("{", line.find("] "))
+    if any(one in line for one in MISSING):
+        return "a message, or none"
+    try:
+        told = json.loads(line[at:]) if at > 0 else {}
+    except ValueError:
+        return line
+    for one in [told, *(told.get("consumers") or [])] if isinstance(told, dict) else []:
+        for key in HELD:
+            one.pop(key, None)
+    return line[:at] + json.dumps(told, sort_keys=True) if told else line
+
+
 def _heartbeats(lines: list[str]) -> list[int]:
     return [int(seq) for line in lines for seq in re.findall(r"Nats-Last-Stream: (\d+)", line)]
 
@@ -260,6 +314,12 @@ def _without(key: str, lines: list[str]) -> list[str]:
     """Answers without one key of what is told of consumers."""
     value = r"\{[^}]*\}|[^,}]+"
     return [re.sub(rf'"{key}": ({value})', "", line) for line in lines]
+
+
+def _without_asked(marks: list[str], lines: list[str]) -> list[str]:
+    """Answers without what some consumers delivered, and that the time of a request is over."""
+    marks = [*marks, "408 Request Timeout"]
+    return [line for line in lines if not any(mark in line for mark in marks)]
 
 
 def _comes_to_interest(steps: list[dict[str, Any]]) -> bool:

@@ -100,26 +100,33 @@ async def _histories(ports: tuple[int, int], seeds: list[int], most: int) -> tup
             if len(suspects) > 3 * most:
                 return
 
-    await asyncio.gather(*(work() for _ in range(BESIDE)))
-    for seed in suspects:
-        steps = history(seed)
-        # Alone, and again: what differs once and then not was a matter of time.
-        results = [await compared(ports, steps) for _ in range(2)]
-        if None in results or results[0][0] != results[1][0]:  # type: ignore[index]
-            continue
-        small = await _small(ports, steps)
-        result = await compared(ports, small) or results[0]
-        shown = [f"  {number} {step}" for number, step in enumerate(small)]
-        number, ours, theirs = result  # type: ignore[misc]
-        unlike = apart(
-            "\n".join(each for each in ours if each not in theirs),
-            "\n".join(each for each in theirs if each not in ours),
-        )
-        found.append("\n".join([f"histories seed={seed}", *shown, f"  step {number}", *unlike]))
-        print(found[-1], flush=True)
-        if len(found) >= most:
+    while len(found) < most:
+        suspects.clear()
+        await asyncio.gather(*(work() for _ in range(BESIDE)))
+        if not suspects:
             break
+        for seed in suspects:
+            if len(found) < most and (unlike := await _alone(ports, seed)):
+                found.append(unlike)
+                print(unlike, flush=True)
     return found, tried
+
+
+async def _alone(ports: tuple[int, int], seed: int) -> str:
+    """What differs in one history when nothing goes on beside it; empty when nothing does, each
+    time: what differs once and then not was a matter of time."""
+    steps = history(seed)
+    results = [await compared(ports, steps) for _ in range(2)]
+    if None in results or results[0][0] != results[1][0]:  # type: ignore[index]
+        return ""
+    small = await _small(ports, steps)
+    number, ours, theirs = await compared(ports, small) or results[0]  # type: ignore[misc]
+    shown = [f"  {number} {step}" for number, step in enumerate(small)]
+    unlike = apart(
+        "\n".join(each for each in ours if each not in theirs),
+        "\n".join(each for each in theirs if each not in ours),
+    )
+    return "\n".join([f"histories seed={seed}", *shown, f"  step {number}", *unlike])
 
 
 async def _small(ports: tuple[int, int], steps: list[History]) -> list[History]:

@@ -185,6 +185,17 @@ HISTORIES: dict[str, list[Step]] = {
         allow_msg_counter=True),
     "a fast batch that expects what is not": fast((1, 0), (2, 1), (3, 2), headers=[
         ("Nats-Expected-Last-Sequence", "9"), ("Nats-Expected-Last-Subject-Sequence", "8")]),
+    "what is looked at before a counter's step": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "allow_msg_counter": True,
+            "allow_rollup_hdrs": True}),
+        {**publish("a"), "headers": [("Nats-Incr", "1"), ("Nats-Msg-Id", "1")], "payload": ""},
+        *(headed("a", *pair) for pair in (
+            ("Nats-Msg-Id", "1"), ("Nats-Msg-Id", "2"), ("Nats-Expected-Last-Msg-Id", "9"),
+            ("Nats-Expected-Last-Msg-Id", "1"), ("Nats-Rollup", "x"), ("Nats-Rollup", "sub"),
+            ("Nats-TTL", "1s"), ("Nats-Expected-Last-Sequence", "7"), ("Nats-Incr", ""))),
+        api("STREAM.UPDATE.%", {"name": "%", "subjects": ["%.>"], "allow_msg_counter": True}),
+        headed("a", "Nats-Rollup", "sub"), FULL,
+    ],
     "a schedule where all are counters": [
         api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "allow_msg_counter": True}),
         headed("a", "Nats-Schedule", "@every 1h"), headed("a", "Nats-Stream-Source", "x 1"),

@@ -272,6 +272,10 @@ class IngestSink(Sink):
         copy.header_len = len(head)
         copy.size = PyBytes_GET_SIZE(block)
         scan_publish(copy.body, copy.header_len, cython.address(h))
+        if extra is None and self.stream.config.allow_msg_counter:
+            if h.any and self.answered_by_headers(cython.address(copy), cython.address(h)):
+                return 0
+            return self.refuse(m, errors.MESSAGE_INCR_MISSING)
         return self.store_checked(cython.address(copy), cython.address(h), extra)
 
     @cython.cfunc
@@ -285,30 +289,36 @@ class IngestSink(Sink):
         self, m: cython.pointer(Msg), h: cython.pointer(PublishHeaders), extra: bytes
     ) -> cython.int:
         """Store a message with headers; `extra` is what its PubAck says besides the sequence."""
-        stream: Stream = self.stream
-        msg_id: bytes = b""
-        known: cython.ulonglong
-        if h.any:
-            if self.refused_rights(m, h) or self.refused_expectations(m, h):
-                return 0
-            if (h.msg_id.n > 0 or h.expected_last_id.n > 0) and not stream.dedupe.loaded:
-                stream.load_ids()
-            if h.msg_id.n > 0:
-                msg_id = text_of(h.msg_id)
-                if stream.dedupe.window_ns > 0 and not stream.is_mirror:
-                    known = stream.dedupe.find(msg_id, self.now_ns - stream.age_offset)
-                    if known:
-                        return stream.answers.owe_ack(m, known, DUPLICATE)
-            if self.quiet and h.rollup.n > 0 and self.refused_roll_up(m, h):
-                return 0
-            if h.expected_last_id.n > 0 and text_of(h.expected_last_id) != stream.last_msg_id:
-                last = stream.last_msg_id.decode("utf-8", "replace")
-                return self.refuse_with(m, errors.STREAM_WRONG_LAST_MSG_ID.error(id=last))
-            if not self.quiet and h.rollup.n > 0 and self.refused_roll_up(m, h):
-                return 0
+        if h.any and self.answered_by_headers(m, h):
+            return 0
         if self.refused_limits(m):
             return 0
-        return self.finish(m, h, msg_id, extra)
+        return self.finish(m, h, text_of(h.msg_id) if h.msg_id.n > 0 else b"", extra)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def answered_by_headers(
+        self, m: cython.pointer(Msg), h: cython.pointer(PublishHeaders)
+    ) -> cython.bint:
+        """Whether the message was refused for what its headers expect, or is known already."""
+        stream: Stream = self.stream
+        known: cython.ulonglong
+        if self.refused_rights(m, h) or self.refused_expectations(m, h):
+            return True
+        if (h.msg_id.n > 0 or h.expected_last_id.n > 0) and not stream.dedupe.loaded:
+            stream.load_ids()
+        if h.msg_id.n > 0 and stream.dedupe.window_ns > 0 and not stream.is_mirror:
+            known = stream.dedupe.find(text_of(h.msg_id), self.now_ns - stream.age_offset)
+            if known:
+                stream.answers.owe_ack(m, known, DUPLICATE)
+                return True
+        if self.quiet and h.rollup.n > 0 and self.refused_roll_up(m, h):
+            return True
+        if h.expected_last_id.n > 0 and text_of(h.expected_last_id) != stream.last_msg_id:
+            last = stream.last_msg_id.decode("utf-8", "replace")
+            self.refuse_with(m, errors.STREAM_WRONG_LAST_MSG_ID.error(id=last))
+            return True
+        return not self.quiet and h.rollup.n > 0 and self.refused_roll_up(m, h)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -46,13 +46,11 @@ def without_request(block: bytes, found: dict[bytes, bytes]) -> bytes:
 def prepare(
     stream: Any, subject: bytes, block: bytes, payload: bytes, found: dict[bytes, bytes]
 ) -> Prepared:
-    """What is stored for a publish with special headers: header block, payload, PubAck addition.
-
-    Raises JetStreamError.
-    """
+    """What is stored for a publish with special headers: header block, payload, PubAck addition,
+    which a message without a step has not, where all are counters. Raises JetStreamError."""
     block = scheduled(stream, subject, without_request(block, found), found)
     check_source(found)
-    if stream.config.allow_msg_counter:
+    if stream.config.allow_msg_counter and found.get(b"Nats-Incr"):
         return count(stream, subject, block, found)
     return block, payload, None
 
