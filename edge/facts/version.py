@@ -14,3 +14,11 @@ sender, and notices by the answer that the sender was made again."""
 
 FEATURE_FLAGS: Final = {"js_ack_fc_v2": False, "js_raft_delete_range": False}
 """Switches of that level of NATS, and where each stands unless the configuration says otherwise."""
+
+PEER_HEADER: Final = b"Headwater-Version"
+"""Header by which a node that follows an origin says what it is, and has the origin say so too."""
+
+
+def peer_block() -> bytes:
+    """The header block with that header."""
+    return b"NATS/1.0\r\n%b: %b\r\n\r\n" % (PEER_HEADER, VERSION.encode())

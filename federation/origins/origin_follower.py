@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from headwater.edge.facts.version import peer_block
 from headwater.edge.jetstream.config.link_choices import keeps_last
 from headwater.edge.jetstream.model.bounds import SEQUENCE_MAX, decimal
 from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
@@ -26,6 +27,7 @@ from headwater.federation.origins.health import (
     LIVE_MESSAGES,
     OFFLINE,
     RECREATED,
+    SAMPLE_MIN,
     WELL,
     Health,
 )
@@ -47,9 +49,11 @@ from headwater.federation.origins.origin_request import (
     Answer,
     OriginRequest,
     StartPoint,
+    heartbeat_fields,
     source_parts,
 )
 from headwater.federation.origins.origin_sink import SOURCE_HEADER, OriginSink
+from headwater.federation.origins.origin_window import OriginWindow
 
 log = logging.getLogger("headwater.origin")
 
@@ -72,6 +76,9 @@ SILENCE_S = 5.0
 """Without a heartbeat for this long (five are due) the consumer is taken for lost."""
 
 SILENCE_MAX_S = 60.0
+MISSED_S = 2.5
+"""Two heartbeats were due: reason enough where something else tells of an end, too."""
+
 CHECK_S = 10.0
 """How often the origin is asked what is still to come."""
 
@@ -154,6 +161,7 @@ class OriginFollower:
         self._asked_again = False
         """Whether the last heartbeat said that the origin waits for a flow control answer."""
         self._info_answers = True
+        self.window = OriginWindow()
         self._heard = False
         """Whether the present consumer delivered anything, heartbeats included."""
         self._withheld: bool | None = None
@@ -183,7 +191,7 @@ class OriginFollower:
         sink = self.sink
         self._info_answers = self.history.answers = True
         if self.phase == "flowing" and sink is not None:
-            if sink.cut() or self._silent_s(sink) > 2.5:
+            if sink.cut() or self._silent_s(sink) > MISSED_S:
                 self._restart("the link is new")
         elif self.phase == "waiting":
             self._again.set()
@@ -201,6 +209,7 @@ class OriginFollower:
         await asyncio.sleep(self._between(0, KICK_JITTER_S))
         while True:
             self._again.clear()
+            self._reason = ""
             try:
                 async with self.driver.manager.setups:
                     self.phase = "asking"
@@ -274,7 +283,7 @@ class OriginFollower:
 
     def _restart(self, reason: str) -> None:
         """Have a new consumer made."""
-        if not self._again.is_set():
+        if not self._again.is_set() or not self._reason:
             self._reason = reason
             self._again.set()
 
@@ -343,29 +352,44 @@ class OriginFollower:
 
     async def _set_up(self) -> None:
         """Get a consumer and listen to it. Raises OriginError."""
-        manager = self.driver.manager
-        request = OriginRequest(
+        self.window = OriginWindow()
+        request = self._new_request()
+        await self._identify(request)
+        self._listen(request, await self._ask_for_consumer(request))
+
+    def _new_request(self) -> OriginRequest:
+        return OriginRequest(
             self.source,
             self.stream.kernel.chance,
             mirror=self.mirror,
             stream=self.stream.name,
             account=self.stream.account.name,
-            domain=manager.domain,
+            domain=self.driver.manager.domain,
             start=StartPoint(),
             identity=self.identity,
             twins=self.driver.has_twins(self.source),
             choices=self.stream.config.metadata,
         )
-        await self._identify(request)
+
+    async def _ask_for_consumer(self, request: OriginRequest) -> Answer:
+        """A consumer that begins where this stream ends. Raises OriginError."""
         request.identity = self.identity
         request.start = self._start()
+        request.window = self.window.messages(self._mean())
         self._see_that_it_may_deliver(request.deliveries())
         answer = await self._create(request)
         last = keeps_last(self.stream.config.metadata) and not request.start.time
         if last and answer.pending > LIVE_MESSAGES:
             request.only_last = True
             answer = await self._create(request)
-        self._listen(request, answer)
+        return answer
+
+    def _mean(self) -> float:
+        """Bytes of the messages that come, on the average; 0 while unknown."""
+        sink = self.sink
+        if sink is None or sink.messages < SAMPLE_MIN:
+            return self.health.message_bytes
+        return float(sink.bytes_stored) / float(sink.messages)
 
     def _see_that_it_may_deliver(self, subject: str) -> None:
         """Whoever answered may be kept from delivering, which no answer tells. Raises KeptOut."""
@@ -378,8 +402,11 @@ class OriginFollower:
         if not self._info_answers:
             return
         try:
-            _, payload = await self.questions.ask(request.info_subject(), INFO_TIMEOUT_S)
+            headers, payload = await self.questions.ask(
+                request.info_subject(), INFO_TIMEOUT_S, peer_block()
+            )
             fields = msgspec.json.decode(payload)
+            self.window.meet(self.source.external is not None, headers, fields["config"])
             created = parse_time(fields["created"])
             state = fields["state"]
             messages = int(state["messages"])
@@ -506,6 +533,7 @@ class OriginFollower:
         sink.mirror = self.mirror
         sink.identity = self.identity
         sink.pending = answer.pending
+        sink.foreign = self.window.foreign and not request.durable
         had = stream.store.last_seq if self.mirror else self._sseq
         if request.only_last:
             sink.sparse = answer.pending
@@ -533,6 +561,7 @@ class OriginFollower:
         self._withheld = None
         self._progress = (0, 0)
         self._progressed = self._begun = self._now_s()
+        self.window.begin(self._begun, 0, 0)
         self._check_at = self._begun + CHECK_BEHIND_S
         self.driver.add_sink(sink)
         stream.account.insert(sink)
@@ -562,21 +591,37 @@ class OriginFollower:
 
     async def _watch(self) -> None:
         """Stay until a new consumer is needed."""
-        while not self._again.is_set():
+        while True:
             sink = self.sink
             if sink is None:
                 return
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._again.wait(), WATCH_S)
-                break
-            except TimeoutError:
+            if not self._again.is_set():
                 self._tick(sink)
-            if self._now_s() > self._check_at:
-                await self._check(sink)
+                if self._now_s() > self._check_at:
+                    await self._check(sink)
+            elif self._reason:
+                break
+            else:
+                await self._refit(sink)
         self.recreations += 1
         self.health.trouble = OFFLINE
         self.health.cause = self._reason
         log.info("%s: a new consumer is needed: %s", self._label(), self._reason)
+
+    async def _refit(self, sink: OriginSink) -> None:
+        """Go on with a consumer of another window; of this one, nothing is on its way. Raises
+        OriginError."""
+        self._again.clear()
+        self.phase = "asking"
+        self._sseq, rate = sink.sseq, self.health.rate
+        request = self._new_request()
+        async with self.driver.manager.setups:
+            answer = await self._ask_for_consumer(request)
+        self._drop_sink()
+        self._listen(request, answer)
+        self.health.rate, self.phase = rate, "flowing"
 
     def _silent_s(self, sink: OriginSink) -> float:
         return sink.silent_ns() / 1e9
@@ -647,7 +692,9 @@ class OriginFollower:
                 self._request.consumer_info_subject(sink.consumer.decode()), INFO_TIMEOUT_S
             )
             fields = msgspec.json.decode(payload)
-            if (fields.get("error") or {}).get("err_code") == CONSUMER_NOT_FOUND:
+            gone = (fields.get("error") or {}).get("err_code") == CONSUMER_NOT_FOUND
+            # A cluster of nats-servers says so of all that mirrors and sources have.
+            if gone and self._silent_s(sink) > MISSED_S:
                 self._restart("the origin no longer has the consumer")
                 return
             delivered = int(fields["delivered"]["consumer_seq"])
@@ -683,10 +730,25 @@ class OriginFollower:
             return
         stalled = fields.get(b"nats-consumer-stalled")
         self._asked_again = bool(stalled)
-        if stalled:
+        if stalled and not self.window.held:
             sink.owe(stalled)
+        elif stalled:
+            self._again.set()
         elif int(delivered or 0) == sink.dseq:
             self.health.said(0)
+
+    def holds(self, sink: OriginSink) -> bool:
+        """The origin asks whether all has arrived: whether it gets no answer, since another window
+        is wanted. What an open consumer has on its way is there with the next heartbeat."""
+        if not self._listens_to(sink):
+            return False
+        bounded = self.window.size > 0
+        behind = int(float(sink.pending) * (self._mean() or 1.0))
+        size = int(sink.bytes_stored)
+        held = self.window.asked(self._now_s(), int(sink.messages), size, behind)
+        if held and bounded:
+            self._again.set()
+        return held
 
     def failed(self, sink: OriginSink, text: str) -> None:
         """The stream cannot store: ask again later for the same message."""
@@ -735,13 +797,3 @@ class OriginFollower:
             "stalled": self.health.stalled,
             "recreations": self.recreations,
         }
-
-
-def heartbeat_fields(block: bytes) -> dict[bytes, bytes]:
-    """Headers of a status message, keys in lower case."""
-    found: dict[bytes, bytes] = {}
-    for line in block.split(b"\r\n")[1:]:
-        key, colon, value = line.partition(b":")
-        if colon:
-            found[key.strip().lower()] = value.strip()
-    return found

@@ -63,7 +63,7 @@ def source_parts(source: StreamSource) -> tuple[str, str, str]:
     )
 
 
-def _count(value: object) -> int:
+def count_in(value: object) -> int:
     """A number of an origin's answer; 0 for what is none."""
     return value if isinstance(value, int) and 0 < value <= SEQUENCE_MAX else 0
 
@@ -143,6 +143,8 @@ class OriginRequest:
         self._rate = rate_of(choices)
         self.only_last = False
         """Whether the last message of each subject is wanted alone, of what is there now."""
+        self.window = 0
+        """How many messages may be on their way unconfirmed; 0: as many as the origin likes."""
         self._level = 4 if mirror else 5
         self._name = self._base
 
@@ -210,6 +212,9 @@ class OriginRequest:
         }
         if self.only_last:
             config["metadata"] = {**self._metadata, AFTER_KEY: f"{max(self.start.sequence, 1) - 1}"}
+        if self.window:
+            del config["ack_wait"], config["max_deliver"]
+            config |= {"ack_policy": "flow_control", "max_ack_pending": self.window}
         if self._rate:
             config["rate_limit_bps"] = 8 * self._rate
         if self._level:
@@ -221,9 +226,12 @@ class OriginRequest:
     def downgrade(self, code: int) -> bool:
         """After a refusal with `code`: whether there is an older form to try. It is set then."""
         if code not in UNSUPPORTED or not self._level:
-            return False
+            bounded = self.window > 0 and code not in (IDENTITY_MISMATCH, STREAM_NOT_FOUND)
+            self.window = 0
+            return bounded
         self._level = 4 if self._level == 5 else 0
         if not self._level:
+            self.window = 0
             self._name = f"{self._base}_{draw_text(self._chance, TOKEN_LENGTH)}"
         return True
 
@@ -234,7 +242,7 @@ class OriginRequest:
             return _refused(10025, "the origin's answer is not JSON")
         error = fields.get("error")
         if isinstance(error, dict):
-            code = _count(error.get("err_code")) or _count(error.get("code")) or 1
+            code = count_in(error.get("err_code")) or count_in(error.get("code")) or 1
             return Answer(code=code, error=error, identity=_identity(headers))
         config = fields.get("config")
         delivered = fields.get("delivered")
@@ -246,8 +254,8 @@ class OriginRequest:
             deliver_subject=named.deliver_subject
             if named is not None
             else str(config.get("deliver_subject") or ""),
-            delivered=_count(delivered.get("stream_seq")),
-            pending=_count(fields.get("num_pending")),
+            delivered=count_in(delivered.get("stream_seq")),
+            pending=count_in(fields.get("num_pending")),
             ack_policy=str(config.get("ack_policy") or ""),
             identity=_identity(headers),
         )
@@ -304,3 +312,13 @@ def _identity(headers: bytes) -> str:
         if key.lower() == b"nats-stream-identity":
             return value.strip().decode("ascii", "replace")
     return ""
+
+
+def heartbeat_fields(block: bytes) -> dict[bytes, bytes]:
+    """Headers of a status message, keys in lower case."""
+    found: dict[bytes, bytes] = {}
+    for line in block.split(b"\r\n")[1:]:
+        key, colon, value = line.partition(b":")
+        if colon:
+            found[key.strip().lower()] = value.strip()
+    return found

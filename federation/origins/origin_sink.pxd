@@ -17,6 +17,7 @@ cdef class OriginSink(Sink):
     cdef public Kernel kernel
     cdef public object follower             # origin_follower.OriginFollower: decides; told of gaps and failures
     cdef public bint mirror
+    cdef public bint foreign            # the origin keeps no window by itself: see origin_window.py
     cdef public bytes consumer          # name of the consumer that is listened to
     cdef public unsigned long long sseq     # origin's sequence of the last message taken
     cdef public unsigned long long dseq     # deliveries of this consumer

@@ -298,7 +298,8 @@ class OriginSink(Sink):
         reply: bytes
         if m.reply_len:
             reply = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len)
-            self.owe(reply)
+            if not self.foreign or not self.follower.holds(self):
+                self.owe(reply)
             return 1
         block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len)
         self.follower.heartbeat(self, block)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.edge.facts.version import PEER_HEADER, peer_block
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api.api_sinks import ApiSink, DomainSink
 from headwater.edge.jetstream.model import errors, headers
@@ -171,6 +172,8 @@ class Router:
         body = msgspec.json.encode(answer)
         head = f'{{"type":"{TYPE_PREFIX}{kind}_response"'.encode()
         body = head + (b"," + body[1:] if body != b"{}" else b"}")
+        if not block and PEER_HEADER in context.headers:
+            block = peer_block()
         if kind in UNCOUNTED:
             self.send(context, body, block)
             return
