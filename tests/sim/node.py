@@ -107,8 +107,12 @@ class SimNode(ABC):
                 self.start()
 
     def disturb(self) -> None:
-        """Some who lead groups that have just fallen asleep are asked for something soon."""
-        asleep = {raft.group for raft in self.multi_raft.groups.values() if raft.sleep.asleep}
+        """Groups that have just fallen asleep are looked at: the product looks at them no more.
+        Some who lead such groups are asked for something soon."""
+        groups = self.multi_raft.groups
+        asleep = {raft.group for raft in groups.values() if raft.sleep.asleep}
+        for group in sorted(asleep - self.dozing):
+            self.judge(groups[group])
         if asleep - self.dozing and not self.cluster.chance.below(4):
             self.cluster.after(self.cluster.chance.below(60_000), self.cluster.ask, self)
         self.dozing = asleep

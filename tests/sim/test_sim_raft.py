@@ -66,6 +66,8 @@ SAMPLE = (
     "window-stays-full",
     "reads-lost",
     "one-answer-confirms",
+    "leader-sleeps-alone",
+    "lease-in-sleep",
 )
 
 

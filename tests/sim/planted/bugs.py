@@ -346,6 +346,7 @@ bug(
     "an old snapshot replaces a log that is further",
     (replication, "on_snapshot", lambda original: lambda r, m: r.parts.append(m)),
     (Raft, "snapshot_arrived", lambda original: _install_any),
+    seeds=200,
 )
 bug(
     "snapshot-config-lost",
