@@ -157,6 +157,15 @@ class NodeJetStream:
             self.storage.memory_usage.limit = self.usage["memory"].limit
             self.storage.file_usage.limit = self.usage["file"].limit
 
+    def _say_limits(self) -> None:
+        """In nats-server's words: programs look for the store directory in logs."""
+        log.info("  Max Memory:      %s", readable(self.usage["memory"].limit))
+        log.info("  Max Storage:     %s", readable(self.usage["file"].limit))
+        log.info('  Store Directory: "%s"', self.directory)
+        if self.domain:
+            log.info("  Domain:          %s", self.domain)
+        log.info("  API Level:       %d", API_LEVEL)
+
     def open(self) -> None:
         """Recover everything that is stored. Raises StoreError with a text for people."""
         if not self.options.jetstream.store_dir and self.directory.parent.name != "nats":
@@ -166,6 +175,7 @@ class NodeJetStream:
                 self.directory,
             )
         self.resize(self.options.jetstream)
+        self._say_limits()
         self.storage = NodeStore(self.kernel, self.store_options())
         self.storage.damage.listeners.append(self._on_damage)
         recovered = 0
@@ -592,3 +602,12 @@ def file_limit(wanted: int, directory: Path) -> int:
         return UNKNOWN_LIMIT
     room = space.f_bavail * space.f_frsize + tree_bytes(directory)
     return int(room * FILE_SHARE)
+
+
+def readable(size: int) -> str:
+    """Bytes as nats-server writes them: 1.00 KB are 1,024."""
+    value, units = float(size), ["B", "KB", "MB", "GB", "TB", "PB", "EB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    return f"{value:.2f} {units[0]}" if size >= 1024 else f"{size} B"
