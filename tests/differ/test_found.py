@@ -282,6 +282,10 @@ HISTORIES: dict[str, list[Step]] = {
             "p.*", "p..a", "p.$1", "p.{{partition(3)}}", "p.{{bad(1)}}", "p.>", ">", "", "p q",
             "p.{{wildcard(2)}}", "p.{{random(5)}}", "p.>.q")
     ],
+    "an update that ends what is too old": [
+        STREAM, publish("a"), wait(1.2), publish("b"), api("STREAM.UPDATE.%", {
+            "name": "%", "subjects": ["%.>"], "max_age": SECOND}), FULL,
+    ],
     "a purge of less than they want moves consumers to the first message": [
         STREAM, publish("a"), publish("b"), publish("a"), consumer(),
         api("STREAM.PURGE.%", {"filter": "%.a"}), LIST, pull(2),

@@ -68,7 +68,26 @@ def exports(reader: ConfigReader, key: str, value: Value, target: AccountOptions
         if "stream" in lower or "service" in lower:
             _check_export(reader, item, export)
             found.append(export)
-    target.exports = found
+    target.exports = _merged(found)
+
+
+def _merged(exports: list[ExportOptions]) -> list[ExportOptions]:
+    """Exports of one subject as one, as nats-server: what one of them keeps private is private, to
+    the accounts of all; otherwise the last one counts."""
+    found: dict[tuple[str, str], ExportOptions] = {}
+    for export in exports:
+        first = found.setdefault((export.kind, export.subject), export)
+        if first is export:
+            continue
+        if export.accounts or export.account_token_position:
+            first.account_token_position = export.account_token_position
+            first.accounts += [one for one in export.accounts if one not in first.accounts]
+        if export.response_type != "single":
+            first.response_type = export.response_type
+        first.threshold = export.threshold
+        first.latency = export.latency or first.latency
+        first.allow_trace = first.allow_trace or export.allow_trace
+    return list(found.values())
 
 
 def _check_export(reader: ConfigReader, value: Value, export: ExportOptions) -> None:

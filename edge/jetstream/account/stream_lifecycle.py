@@ -318,7 +318,7 @@ def update(js: StreamOwner, stream: Stream, config: StreamConfig) -> int:
         js.node.set_disk_budget(stream)
     stream.listen(sinks(js, stream))
     left = stream.trim_some(1)
-    stream.timers.arm()
+    stream.timers.renew()
     if config.retention != old.retention:
         stream.consumers.changed()
     return left

@@ -230,6 +230,16 @@ class Expiry:
         except Damaged:
             return 0
 
+    def renew(self) -> None:
+        """The stream's limits have changed: end what is too old by now, of many a part, and set the
+        timer for the rest. The leader of a replicated stream does so when the timer rings."""
+        now: cython.longlong = self.now_ns()
+        if self.stream.replicator is None:
+            self.expire_due(now, SLICE)
+            self.expire_old(now, SLICE)
+            self.stream.count_usage()
+        self.arm()
+
     def arm(self) -> None:
         """Set the timer for what ends next."""
         due: cython.longlong
