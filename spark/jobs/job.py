@@ -64,6 +64,10 @@ def checked_source(
             "there is nothing behind latest: start at a sequence, or at earliest. A rollup, gaps, "
             "anomaly or uptime with --follow may start at latest"
         )
+    if options.ending is not None and options.starting > options.ending:
+        raise OptionError(
+            f"there is nothing from --starting {options.starting} to --ending {options.ending}"
+        )
     check_streams(options)
     return options
 

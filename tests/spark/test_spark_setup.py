@@ -120,6 +120,7 @@ def test_the_doctor_reports_a_missing_server_in_json() -> None:
         ["run", "rollup", "--stream", "S", "--out", "x", "--lateness", "5x"],
         ["run", "rollup", "--stream", "S", "--out", "x", "--starting-timestamp", "noon"],
         ["run", "gaps", "--stream", "S", "--out", "/dev/null/x"],
+        ["run", "gaps", "--stream", "S", "--starting", "6", "--ending", "5"],
         ["run", "gaps", "--stream", "S", "--follow", "--checkpoint", "/dev/null"],
         ["run", "gaps", "--stream", "S", "--follow", "--ending-timestamp", "2026-11-26T00:00:00Z"],
         ["run", "audit", "--stream", "S"],

@@ -30,7 +30,7 @@ KEYS = 5
 PIECES, PIECE = 3, 20_000
 """Pieces of an export, and messages of one."""
 pytestmark = pytest.mark.usefixtures("one_server")
-"""What a job keeps does not depend on the server."""
+"""What a job keeps does not depend on the server, so each test has one of the two."""
 
 
 def write(server: Any, name: str, payloads: list[bytes], keys: list[int]) -> None:
@@ -81,12 +81,15 @@ def aggregates(out: Path, pattern: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(4 * END_S)
-@pytest.mark.parametrize("moment", ["begun", "written"])
+@pytest.mark.parametrize(
+    ("server", "moment"),
+    [("nats-server", "begun"), ("headwater", "written")],
+    indirect=["server"],
+    scope="session",
+)
 def test_a_rollup_counts_each_message_once(
     server: Any, fill: Callable, again: Callable, driver_folder: Path, moment: str
 ) -> None:
-    if moment == "begun" and not EVERY:
-        pytest.skip("half a minute: HEADWATER_SPARK=all")
     chance = random.Random(1)
     # Two hundred messages a second's window, out of order by less than the lateness.
     rows = [(chance.randrange(KEYS), i / 20 + 5 * chance.random(), i % 97) for i in range(MESSAGES)]
@@ -134,6 +137,7 @@ def test_a_rollup_counts_each_message_once(
 
 
 @pytest.mark.timeout(4 * END_S)
+@pytest.mark.parametrize("server", ["headwater"], indirect=True, scope="session")
 def test_gaps_are_counted_once(
     server: Any, fill: Callable, again: Callable, driver_folder: Path
 ) -> None:
@@ -208,11 +212,10 @@ def stopped_at(server: Any, driver: Driver, messages: int) -> None:
 
 
 @pytest.mark.timeout(4 * END_S)
+@pytest.mark.parametrize("server", ["nats-server"], indirect=True, scope="session")
 def test_a_backfill_writes_each_message_once(
     server: Any, fill: Callable, again: Callable, driver_folder: Path
 ) -> None:
-    if not EVERY:
-        pytest.skip("half a minute: HEADWATER_SPARK=all")
     out = driver_folder / "out"
     exported(out)
     fill("HISTK", [], subjects=["old.>"], duplicate_window=0.1)
