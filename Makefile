@@ -101,6 +101,7 @@ fleet: $(STAMP) ext  ## Gateways on loopback over real SSH: bad versions, power 
 spark-cluster: $(STAMP) ext  ## Spark on a standalone master with workers, shipped environments, Connect, kills (minutes)
 	@$(BIN)/python -m pip install -q grpcio==1.85.3 grpcio-status==1.85.3 googleapis-common-protos==1.76.0
 	@HEADWATER_SPARK=all $(PYTEST) -rs tests/spark/cluster tests/spark/write/test_killed_driver.py \
+		tests/spark/write/test_cluster_writes.py tests/spark/read/test_cluster_reads.py \
 		tests/spark/jobs $(ARGS)
 
 sanitize: $(STAMP)  ## Tests of the wire and the log on a copy compiled with address and undefined-behaviour checks
