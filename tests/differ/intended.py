@@ -74,6 +74,8 @@ HISTORIES = {
     "last filter": "of a consumer whose last filter an update took away nats-server counts and "
     "delivers no new message, until it is asked for one: it listens for an empty list of subjects. "
     "By interest such messages are not stored",
+    "moved by a marker": "who was given nothing of what ended stands where it stood. To "
+    "nats-server a delete marker is a roll-up, too, which moves consumers behind what has ended",
     "all before it": "a message that leaves the stream is awaited no more. Where an ack is for all "
     "before it, nats-server takes it for one, too: what nobody acknowledged is not sent again",
     "rate of nothing": "a consumer with a rate delivers what is larger than the stream's largest "
@@ -114,6 +116,7 @@ HISTORIES = {
 """Differences of histories, which `player.pruned` leaves out, and why."""
 
 PURGES = re.compile("STREAM.PURGE|Nats-Rollup|Nats-Schedule")
+MARKS = re.compile('"subject_delete_marker_ttl": [1-9]')
 LEAVES = re.compile(r'MSG\.DELETE|max_msgs|max_bytes|max_age|Nats-(TTL|Rollup|Schedule)')
 COUNTS = ("num_ack_pending", "num_redelivered", "num_pending")
 
@@ -166,6 +169,7 @@ def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
     """The name of what differs in how far consumers are, when all of it is by intention."""
     purged = any(PURGES.search(str(step)) for step in steps)
     leaves = any(LEAVES.search(str(step)) for step in steps)
+    marked = any(MARKS.search(str(step)) for step in steps)
     memory = '"storage": "memory"' in steps[0]["body"]
     found = ""
     for name, one in ours.items():
@@ -173,6 +177,9 @@ def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
         filters = one["config"].get("filter_subject") or one["config"].get("filter_subjects")
         floor, floor_there = one["ack_floor"], other["ack_floor"]
         at, at_there = one["delivered"], other["delivered"]
+        if marked and at == floor and at_there == floor_there and _less_far(at, at_there):
+            found = "moved by a marker"
+            continue
         in_memory = memory or one["config"].get("mem_storage")
         if (in_memory or purged) and filters and _less_far(at, at_there):
             found = "looked ahead"

@@ -282,6 +282,13 @@ HISTORIES: dict[str, list[Step]] = {
             "p.*", "p..a", "p.$1", "p.{{partition(3)}}", "p.{{bad(1)}}", "p.>", ">", "", "p q",
             "p.{{wildcard(2)}}", "p.{{random(5)}}", "p.>.q")
     ],
+    "what a request of another account carries is not counted": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "max_msg_size": 40}),
+        *({**headed("a", *pair), "payload": "x" * size} for size in (28, 39, 40, 41) for pair in (
+            ("Nats-Request-Info", "{}"), ("Other", "{}"), ("Nats-Batch-Id", "b"))),
+        *({**publish("a"), "payload": "x" * size, "headers": [
+            ("Nats-Request-Info", "{}"), ("A", "b")]} for size in (22, 23, 24)), FULL,
+    ],
     "an update that ends what is too old": [
         STREAM, publish("a"), wait(1.2), publish("b"), api("STREAM.UPDATE.%", {
             "name": "%", "subjects": ["%.>"], "max_age": SECOND}), FULL,

@@ -15,6 +15,7 @@ cdef class IngestSink(Sink):
     cdef int store_quietly(self, Msg* m) except -1
     cdef int accept_level(self, Msg* m, FastBatches batches, FastBatch batch) except -1
     cdef int accept(self, Msg* m) except -1
+    cdef bint too_large(self, Msg* m) except -1
     cdef int accept_without_status(self, Msg* m) except -1
     cdef int store_plain(self, Msg* m) except -1
     cdef int store_special(self, Msg* m) except -1

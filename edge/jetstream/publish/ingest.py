@@ -119,7 +119,7 @@ class IngestSink(Sink):
     def accept(self, m: cython.pointer(Msg)) -> cython.int:
         """Store or refuse a message on its own."""
         h: PublishHeaders
-        if self.stream.max_msg_size >= 0 and m.size > self.stream.max_msg_size:
+        if self.too_large(m):
             return self.refuse(m, errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM)
         try:
             if m.header_len == 0:
@@ -144,6 +144,20 @@ class IngestSink(Sink):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
+    def too_large(self, m: cython.pointer(Msg)) -> cython.bint:
+        """Whether a message is larger than the stream takes. What another account's request
+        carries is not stored, and does not count."""
+        most: cython.longlong = self.stream.max_msg_size
+        if most < 0 or m.size <= most:
+            return False
+        if m.header_len == 0 or m.size - m.header_len > most:
+            return True
+        block: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len)
+        kept: bytes = special.without_request(block, headers.parse(block))
+        return m.size - m.header_len + PyBytes_GET_SIZE(kept) > most
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def accept_without_status(self, m: cython.pointer(Msg)) -> cython.int:
         """`accept` for a message whose header block has a status, which is not stored."""
         copy: Msg = m[0]
@@ -162,7 +176,7 @@ class IngestSink(Sink):
         stream: Stream = self.stream
         step: Step
         batches: FastBatches = None if stream.batches is None else stream.batches.fast
-        if stream.max_msg_size >= 0 and m.size > stream.max_msg_size:
+        if self.too_large(m):
             return self.refuse(m, errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM)
         if batches is None:
             return self.refuse(m, errors.BATCH_PUBLISH_DISABLED)
