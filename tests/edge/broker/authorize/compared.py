@@ -15,12 +15,26 @@ from tests.operator_realm import SERVERS, recipe
 
 TRIES_MAX = 120
 """Worlds tried to make one smaller; each takes a second or two."""
+AGAIN = 5
+"""So often a world must differ."""
+
 SHOWN = 10
 REFUSED: Decisions = {"the configuration": ["refused"]}
 
 
 def differences(world: World) -> list[str]:
-    """What both servers decide differently, in words."""
+    """What both servers decide differently, in words, each time that they are asked.
+
+    A member of a queue group that hears a message by two imports gets one of them by chance."""
+    found: list[str] = []
+    for _ in range(AGAIN):
+        found = _differences(world)
+        if not found:
+            break
+    return found
+
+
+def _differences(world: World) -> list[str]:
     with ThreadPoolExecutor(len(SERVERS)) as pool:
         ours, theirs = pool.map(lambda name: _decided(name, world), SERVERS)
     if (ours == REFUSED) != (theirs == REFUSED) and _has_two_ways(world):
