@@ -26,6 +26,7 @@ from headwater.federation.leaf.compression import (
     reset,
 )
 from headwater.federation.leaf.domains import domain_denies
+from headwater.federation.leaf.doubts import Doubts
 from headwater.federation.leaf.interest import Interest
 from headwater.federation.leaf.leaf_conn import LeafConn
 from headwater.federation.leaf.leaf_session import LEAF_PROTOCOL, LeafSession, LinkRules
@@ -88,6 +89,7 @@ class LeafLinks:
         self._interest: dict[int, Interest] = {}
         self._details: dict[int, dict[str, Any]] = {}
         self._pings: dict[int, asyncio.TimerHandle] = {}
+        self._doubts = Doubts(node.loop)
         self._sweeper: asyncio.TimerHandle | None = None
         self.advertise = ""
         """Address told to spokes; empty means the one by which they reached this node."""
@@ -397,6 +399,11 @@ class LeafLinks:
             session.compression = mode
 
     # --- liveness ----------------------------------------------------
+
+    def doubt(self, account: str) -> None:
+        """Somebody misses answers by a link of an account: those that are dead end soon."""
+        for conn in self.of_account(account):
+            self._doubts.doubt(conn)
 
     def look_again(self, conn: LeafConn) -> None:
         """As of Links."""

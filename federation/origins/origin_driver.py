@@ -97,6 +97,11 @@ class OriginDrivers:
         links = [] if self.links is None else self.links.of_account(account.name)
         return sum(conn.read_bytes for conn in links if conn.midway)
 
+    def doubt(self, account: Account) -> None:
+        """An origin is silent: the links of an account have to show that they live."""
+        if self.links is not None:
+            self.links.doubt(account.name)
+
     def barrier(self, account: Account, subject: str, api: str) -> str:
         """Why nobody can be asked on an API subject although there is a link; "" without one."""
         if self.links is None:

@@ -276,10 +276,8 @@ class OriginFollower:
 
     def _label(self) -> str:
         kind = "mirror" if self.mirror else "source"
-        return (
-            f"{kind} {self.source.name!r} of stream '{self.stream.account.name} > "
-            f"{self.stream.name}'"
-        )
+        where = f"{self.stream.account.name} > {self.stream.name}"
+        return f"{kind} {self.source.name!r} of stream '{where}'"
 
     def _restart(self, reason: str) -> None:
         """Have a new consumer made."""
@@ -647,6 +645,7 @@ class OriginFollower:
         self.health.hears(large or silent <= SILENCE_S)
         if silent > SILENCE_S and not self.health.stalled:
             self.health.cause = f"nothing was heard for {SILENCE_S:.0f} s"
+            self.driver.manager.doubt(self.stream.account)
         patience = min(SILENCE_S * 2**self._quiet_tries, SILENCE_MAX_S)
         if silent > patience and not large:
             self._quiet_tries = min(self._quiet_tries + 1, 8)

@@ -55,6 +55,7 @@ class OriginQuestions:
                 raise self._nobody(subject)
             block, payload = await self._patiently(answered, timeout)
         except TimeoutError:
+            self.manager.doubt(self.account)
             raise OriginError(f"no answer from the origin on {subject!r}") from None
         finally:
             self.account.remove(sink)

@@ -157,6 +157,11 @@ class Wire:
         else:
             self._passing.set()
 
+    def strand(self) -> None:
+        """Pass nothing on by the connections of now, which stay open; further ones work."""
+        for task in self._tasks:
+            task.cancel()
+
     def cut(self, far_side: bool = True) -> None:
         """End all connections; without `far_side` the target does not notice."""
         for writer in self._near | (self._far if far_side else set()):

@@ -1,5 +1,6 @@
 """Links that are cut, die in silence or are slow."""
 
+import asyncio
 import time
 
 import pytest
@@ -7,6 +8,8 @@ from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
 from bench.servers import free_port
 from headwater.edge.node.node import Node
+from headwater.federation.leaf import doubts
+from headwater.federation.origins import origin_follower
 from tests.federation.lab import Lab, client_port, leaf_service, leafs, wired
 from tests.measuring import within
 from tests.waiting import silence, until
@@ -88,3 +91,51 @@ async def test_a_hub_that_comes_back_late_is_linked_as_soon(lab: Lab) -> None:
     assert all(1.5 <= remote._delay() <= 2.5 for _ in range(100))
     await lab.node(f"leafnodes {{ listen: 127.0.0.1:{port} }}")
     await until(lambda: leafs(edge), "the hub is linked")
+
+
+async def test_a_link_whose_other_side_is_gone_is_made_anew(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays open, and nothing passes: who misses messages has it asked, long before the third
+    PING of half a minute."""
+    monkeypatch.setattr(origin_follower, "SILENCE_S", 1.5)
+    monkeypatch.setattr(doubts, "PATIENCE_S", 1.5)
+    hub, edge, wire = await wired(lab)
+    origin = (await lab.client(client_port(hub))).jetstream(timeout=5)
+    copy = (await lab.client(client_port(edge))).jetstream(timeout=5)
+    await origin.add_stream(name="ORIGIN", subjects=["data"])
+    await copy.add_stream(StreamConfig(name="MIRROR", mirror=SOURCE))
+    await origin.publish("data", b"before")
+    store = edge.jetstream.accounts["$G"].streams["MIRROR"].store
+    await until(lambda: store.messages == 1, "it is mirrored")
+    wire.strand()
+    await origin.publish("data", b"after")
+    await until(lambda: store.messages == 2, "it is mirrored by another link")
+    assert wire.connections > 1
+
+
+async def test_a_silent_origin_costs_no_link(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link answers when it is asked; one with much on its way is not asked."""
+    monkeypatch.setattr(doubts, "PATIENCE_S", 0.5)
+    hub, edge, wire = await wired(lab)
+    links = leaf_service(edge).links
+    (conn,) = links.of_account("$G")
+    links.doubt("$G")
+    await until(lambda: not links._doubts._asked, "it is judged")
+    assert leafs(edge)
+    wire.bytes_per_s = 100_000
+    sender = await lab.client(client_port(edge))
+    taker = await lab.client(client_port(hub))
+    large = asyncio.Event()
+
+    async def take(message: object) -> None:
+        large.set()
+
+    await taker.subscribe("large", cb=take)
+    await until(lambda: edge.account("$G").has_interest(b"large"), "the interest is known")
+    await sender.publish("large", bytes(400_000))
+    await sender.flush()
+    links.doubt("$G")
+    await asyncio.wait_for(large.wait(), 60)
+    assert not conn.closed
+    assert wire.connections == 1
