@@ -296,6 +296,8 @@ class Maker:
             if chance.random() < 0.3:
                 config["idle_heartbeat"] = SECOND // 2
                 config["flow_control"] = chance.random() < 0.5
+                if config["flow_control"] and chance.random() < 0.3:
+                    config["ack_policy"] = "flow_control"
             if chance.random() < 0.2:
                 config["deliver_group"] = "q"
         else:

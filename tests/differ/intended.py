@@ -82,7 +82,7 @@ HISTORIES = {
     "message, with its subjects; nats-server never does, for it takes that for the most it may "
     "send at once. Not generated",
     "told before": "what a new message removes may let a consumer go on: the delivery tells that "
-    "the new one waits. nats-server counts it a moment later",
+    "the new one waits, and goes before the answer. nats-server counts it a moment later",
     "given up": "the ack floor passes a message that was delivered as often as it may be. "
     "nats-server says so of its own state, and tells the floor of what it has stored, which "
     "stays",
@@ -103,7 +103,8 @@ HISTORIES = {
     "it look at them only when something comes that it wants, which shows after a purge, and in "
     "heartbeats",
     "purged behind": "the ack floor stays before the first message that waits for its ack; when a "
-    "purge takes one behind that, nats-server tells another consumer sequence",
+    "purge takes one behind that, nats-server tells another consumer sequence, and does not move "
+    "the floor for an ack of one before that",
     "gone": "what a purge took waits for no ack and no delivery. nats-server counts what waits for "
     "an ack until it is due again, when the purge left the stream's first message; and what waits "
     "to be delivered, when the purge kept some messages",
@@ -136,7 +137,7 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
         return "last filter"
     if taken and steps[number]["do"] == "publish" and '"retention": "interest"' in str(steps[0]):
         return "last filter"
-    if steps[number]["do"] == "publish" and _counted(ours, theirs, range(2)):
+    if steps[number]["do"] == "publish" and _counted(sorted(ours), sorted(theirs), range(2)):
         return "told before"
     begin = _consumers(done, r"opt_start_seq|CONSUMER\.RESET")
     if _counted(ours, theirs, range(-9, 1)) and _unlike(ours, theirs) <= begin:
@@ -210,6 +211,7 @@ def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
         elif purged and (
             floor["stream_seq"] == floor_there["stream_seq"]
             or (waits and floor["consumer_seq"] <= floor_there["consumer_seq"])
+            or (waits and _not_before(floor, floor_there))
         ):
             found = "purged behind"
         else:

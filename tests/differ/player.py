@@ -33,6 +33,7 @@ OWN = re.compile(
     r"\d{4}-\d\d-\d\dT[0-9:.]+Z|Nats-Time-Stamp: [^\\]+|Nats-Pin-Id: [^\\]+"
     r"|json: cannot unmarshal [^\\]+"
     r"|(?<=Nats-Subject: \$JS\.ACK\.)\S+"
+    r"|(?<=Nats-Consumer-Stalled: )[^\\]+"
     r"|\"(active|lag|pause_remaining|id|pinned_client_id)\": ?[^,}]+"
 )
 """Moments and identities, which no two servers share."""

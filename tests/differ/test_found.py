@@ -212,6 +212,10 @@ HISTORIES: dict[str, list[Step]] = {
         (1, 0), (2, 1), (3, 1), (4, 2), gap=gap, headers=[("Nats-Expected-Last-Msg-Id", "9")])
         for gap in ("ok", "fail")},
     "a fast batch that requires too much": fast((1, 0), (2, 1), (3, 2), headers=TOO_HIGH),
+    "a fast batch with the headers of an atomic one": fast((1, 0), (2, 1), (3, 2), headers=[
+        ("Nats-Batch-Id", "q"), ("Nats-Batch-Sequence", "1"), ("Nats-Batch-Commit", "1")]),
+    "the same where both may be": fast((1, 0), (2, 1), (3, 2), allow_atomic=True, headers=[
+        ("Nats-Batch-Id", "q"), ("Nats-Batch-Sequence", "1"), ("Nats-Batch-Commit", "1")]),
     "a fast batch that requires little": fast((1, 0), (2, 1), (3, 2), headers=LOW),
     "the threshold of a consumer that becomes durable, or ephemeral": [
         step for names in (("C", "", "", ""), ("", "C", "C")) for step in (

@@ -266,7 +266,7 @@ class IngestSink(Sink):
         )
         try:
             found = headers.parse(block) if block else {}
-            if found.get(b"Nats-Batch-Id"):
+            if found.get(b"Nats-Batch-Id") and not self.quiet:
                 special.add_to_batch(self.stream, subject, self.reply_of(m), block, payload, found)
                 return 0
             special.check_increment(self.stream, payload, found)

@@ -1,0 +1,47 @@
+"""The rules for differences by intention let nothing else pass."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.differ.histories import Step, api
+from tests.differ.intended import intended_history
+
+
+def made(name: str, **config: Any) -> Step:
+    return api(f"CONSUMER.CREATE.%.{name}", {"config": {"durable_name": name, **config}})
+
+
+def delivery(name: str, pending: int) -> str:
+    return f"MSG ['%.a', '0', '$JS.ACK.%.{name}.1.2.2.T.{pending}'] b'' b'x'"
+
+
+def told(**fields: Any) -> str:
+    return f"MSG ['%i.1', '0'] b'' {json.dumps(fields, sort_keys=True)}"
+
+
+STREAM = api("STREAM.CREATE.%", {"name": "%"})
+INTEREST = api("STREAM.UPDATE.%", {"name": "%", "retention": "interest"})
+ORIGINAL = made("C", replay_policy="original")
+LATE = made("C", opt_start_seq=9)
+CASES: dict[str, tuple[list[Step], str, str, str]] = {
+    "a wait of its own": ([STREAM, ORIGINAL], delivery("C", 1), delivery("C", 0),
+        "counted before the wait"),
+    "a wait of another consumer": ([STREAM, ORIGINAL], delivery("D", 1), delivery("D", 0), ""),
+    "a start of its own": ([STREAM, LATE], delivery("C", 0), delivery("C", 1), "before its start"),
+    "a start of another consumer": ([STREAM, LATE], delivery("D", 0), delivery("D", 1), ""),
+    "what is held when interest comes": ([STREAM, INTEREST],
+        told(config={}, state={"messages": 0}), told(config={}, state={"messages": 1}),
+        "no interest"),
+    "a configuration when interest comes": ([STREAM, INTEREST],
+        told(config={"max_msgs": 1}), told(config={"max_msgs": 2}), ""),
+    "a refusal when interest comes": ([STREAM, INTEREST], told(error={"err_code": 1}),
+        told(config={}, state={"messages": 1}), ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_rule_is_for_what_it_names(case: str) -> None:
+    steps, ours, theirs, name = CASES[case]
+    assert intended_history(steps, len(steps) - 1, [ours], [theirs]) == name
