@@ -192,7 +192,7 @@ class StreamGroup:
         stream = self.stream
         if stream is not None:
             stream.replicator.sure(self.leadership.left(raft))
-            stream.replicator.flush()
+            stream.replicator.offer()
             if self.farewell is not None:
                 self._go_on(raft, self.farewell)
             if raft.is_leader:

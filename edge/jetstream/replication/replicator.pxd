@@ -54,4 +54,5 @@ cdef class Replicator:
     cpdef unsigned long long put_state(self, bytes owner, bytes key, bytes value, long long delay_ns=*, bint near=*) except 0
     cpdef unsigned long long add_delta(self, bytes owner, bytes key, bytes value, long long delay_ns=*) except 0
     cpdef flush(self)
+    cpdef offer(self)
     cpdef when_durable(self, unsigned long long lsn, object waiter)

@@ -45,6 +45,11 @@ from headwater.edge.storage.format.errors import StoreClosed, StoreError
 
 # An entry that has come to this is proposed at once: one message to a follower.
 ENTRY_BYTES = cython.declare(cython.Py_ssize_t, 1 << 20)
+# So many entries on their way let little that was decided behind them wait: an entry costs every
+# replica more than a message, and what waits becomes one.
+FEW = cython.declare(cython.Py_ssize_t, 2)
+# And less than so many bytes are little.
+LITTLE = cython.declare(cython.Py_ssize_t, 8 << 10)
 # Of entries on their way: beyond it, producers wait.
 FLYING_MAX = cython.declare(cython.Py_ssize_t, 8 << 20)
 # The whole value of a state is written again after so many bytes of additions, as replicas keep
@@ -77,14 +82,14 @@ class Proposals(Task):
         return 0
 
     def offer(self) -> None:
-        """Propose everything; what is not taken now is offered again by `Replicator.flush`."""
+        """Have each propose; what is not taken now is offered again when its group is looked at."""
         batch: list = self.due
         one: Replicator
         self.due = []
         for item in batch:
             one = item
             one.due = False
-            one.flush()
+            one.offer()
 
 
 @cython.cclass
@@ -194,6 +199,13 @@ class Replicator:
             self.buffer = cython.NULL
             self.capacity = 0
         return True
+
+    @cython.ccall
+    def offer(self):
+        """Propose what was decided so far; little of it waits until one of the entries that are on
+        their way is applied."""
+        if self.used >= LITTLE or len(self.sizes) < FEW:
+            self.flush()
 
     def hold(self) -> None:
         """What is written until `release` is one entry: all replicas get all of it, or none."""

@@ -36,6 +36,25 @@ def test_what_comes_from_many_sockets_at_once_is_one_entry() -> None:
     assert leader.streams.status(2).last == before + 1
 
 
+@pytest.mark.parametrize(("size", "most"), [(10, 9), (9000, 40)])
+def test_little_waits_behind_two_entries_and_much_does_not(size: int, most: int) -> None:
+    cluster = StreamCluster()
+    cluster.make()
+    leader = cluster.leader()
+    leader.ask("s.a", b"first")
+    cluster.settle()
+    before = leader.streams.status(2).last
+    acks: list[bytes] = []
+    leader.listen("acks.*", acks.append)
+    payloads = [b"%d." % n + b"x" * size for n in range(40)]
+    for n, payload in enumerate(payloads):  # all in the time of three ways there and back
+        leader.loop.call_later(n * 75e-6, leader.publish, "s.a", payload, f"acks.{n}")
+    cluster.wait(lambda: len(acks) == 40)
+    assert messages(equal_replicas(cluster)) == [b"first", *payloads]
+    entries = leader.streams.status(2).last - before
+    assert most // 2 < entries <= most
+
+
 def equal_replicas(cluster: StreamCluster, group: int = 2) -> list[tuple[object, ...]]:
     """What every replica holds, which is the same."""
     cluster.settle(group)
