@@ -49,7 +49,8 @@ class OriginWindow:
         """The origin's info came. A Headwater says that it is one, and fits its consumers. Of a
         stream that is no log, a nats-server makes a durable consumer with a bound of its own."""
         self.foreign = afar and PEER_HEADER not in headers and config["retention"] == "limits"
-        self.most = count_in((config.get("consumer_limits") or {}).get("max_ack_pending"))
+        limits = config.get("consumer_limits")
+        self.most = count_in(limits.get("max_ack_pending")) if isinstance(limits, dict) else 0
 
     def messages(self, mean: float) -> int:
         """How many messages of `mean` bytes may be on their way; 0 for no bound."""

@@ -207,3 +207,10 @@ def test_a_window_is_two_seconds_and_one_message() -> None:
     window.begin(45.0, 0, 0)
     assert window.asked(100.0, 1, 1000, 1 << 30)
     assert window.size == LEAST
+
+
+@pytest.mark.parametrize("limits", ["x", [1], 7, {"max_ack_pending": "9"}, {"max_ack_pending": -1}])
+def test_an_origin_may_say_anything_of_its_limits(limits: object) -> None:
+    window = OriginWindow()
+    window.meet(True, b"", {"retention": "limits", "consumer_limits": limits})
+    assert (window.foreign, window.most) == (True, 0)
