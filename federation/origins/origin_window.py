@@ -9,6 +9,7 @@ waits after some messages (ack policy `flow_control`). Where two seconds' worth 
 from typing import Any
 
 from headwater.edge.facts.version import PEER_HEADER
+from headwater.edge.jetstream.model import headers
 from headwater.federation.origins.origin_request import count_in
 
 SECONDS = 2.0
@@ -45,10 +46,11 @@ class OriginWindow:
         self._since = 0.0
         self._arrived = 0
 
-    def meet(self, afar: bool, headers: bytes, config: dict[str, Any]) -> None:
+    def meet(self, afar: bool, block: bytes, config: dict[str, Any]) -> None:
         """The origin's info came. A Headwater says that it is one, and fits its consumers. Of a
         stream that is no log, a nats-server makes a durable consumer with a bound of its own."""
-        self.foreign = afar and PEER_HEADER not in headers and config["retention"] == "limits"
+        told = headers.get(block, PEER_HEADER) is not None
+        self.foreign = afar and not told and config["retention"] == "limits"
         limits = config.get("consumer_limits")
         self.most = count_in(limits.get("max_ack_pending")) if isinstance(limits, dict) else 0
 

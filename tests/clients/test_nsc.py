@@ -101,16 +101,23 @@ def test_a_day_of_an_operator(name: str, tmp_path: Path) -> None:
         assert desk.nats("a", "pub", "x", "1")[0] == 0
 
 
-@pytest.mark.parametrize("name", ["headwater", "nats-server"])
-def test_accounts_are_pulled_pruned_and_removed(name: str, tmp_path: Path) -> None:
-    """What was pushed can be had back, and what the operator has no longer, the server forgets."""
-    desk = Desk(tmp_path)
+def three_accounts(folder: Path) -> tuple[Desk, Path]:
+    """An operator with accounts A, B and C and a user of each, and a configuration with the full
+    resolver."""
+    desk = Desk(folder)
     desk.nsc("add", "operator", "--generate-signing-key", "--sys", "--name", "O")
     for account in ("A", "B", "C"):
         desk.nsc("add", "account", account)
         desk.nsc("add", "user", "--account", account, account.lower())
-    path = tmp_path / "server.conf"
+    path = folder / "server.conf"
     desk.nsc("generate", "config", "--nats-resolver", "--config-file", str(path))
+    return desk, path
+
+
+@pytest.mark.parametrize("name", ["headwater", "nats-server"])
+def test_accounts_are_pulled_pruned_and_removed(name: str, tmp_path: Path) -> None:
+    """What was pushed can be had back, and what the operator has no longer, the server forgets."""
+    desk, path = three_accounts(tmp_path)
     config = path.read_text().replace("'./jwt'", f"'{tmp_path / 'jwt'}'")
     config = config.replace("allow_delete: false", "allow_delete: true")
     assert "allow_delete: true" in config
@@ -140,13 +147,7 @@ def test_accounts_are_pulled_pruned_and_removed(name: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["headwater", "nats-server"])
 def test_a_cache_beside_a_server_that_has_all(name: str, tmp_path: Path) -> None:
     """Two servers of one cluster: one keeps what is pushed, the other asks it for what it needs."""
-    desk = Desk(tmp_path)
-    desk.nsc("add", "operator", "--generate-signing-key", "--sys", "--name", "O")
-    for account in ("A", "B", "C"):
-        desk.nsc("add", "account", account)
-        desk.nsc("add", "user", "--account", account, account.lower())
-    path = tmp_path / "server.conf"
-    desk.nsc("generate", "config", "--nats-resolver", "--config-file", str(path))
+    desk, path = three_accounts(tmp_path)
     whole = path.read_text().replace("allow_delete: false", "allow_delete: true")
     begin = whole.index("resolver {")
     end = whole.index("}", begin) + 1

@@ -97,7 +97,7 @@ class SimNode(ABC):
             for raft in self.multi_raft.groups.values():
                 self.check_quorum(raft)
                 self.promises[raft.group].handing_over()
-            self.disturb()
+            self.meet_sleepers()
             self.retire()
             if self.up:
                 self.pump()
@@ -106,7 +106,7 @@ class SimNode(ABC):
                 self.crash()
                 self.start()
 
-    def disturb(self) -> None:
+    def meet_sleepers(self) -> None:
         """Groups that have just fallen asleep are looked at: the product looks at them no more.
         Some who lead such groups are asked for something soon."""
         groups = self.multi_raft.groups

@@ -172,7 +172,7 @@ class Router:
         body = msgspec.json.encode(answer)
         head = f'{{"type":"{TYPE_PREFIX}{kind}_response"'.encode()
         body = head + (b"," + body[1:] if body != b"{}" else b"}")
-        if not block and PEER_HEADER in context.headers:
+        if not block and headers.get(context.headers, PEER_HEADER) is not None:
             block = peer_block()
         if kind in UNCOUNTED:
             self.send(context, body, block)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from headwater.edge.kernel.kernel import CallbackSink
-from tests.hub.streams.stream_cluster import BOOT, StreamCluster, Wanted
+from tests.hub.streams.stream_cluster import BOOT, ClusterNode, StreamCluster, Wanted
 
 
 def test_a_publish_is_acknowledged_and_is_on_every_node() -> None:
@@ -21,13 +21,18 @@ def test_a_publish_is_acknowledged_and_is_on_every_node() -> None:
     assert rows[0] == rows[1] == rows[2]
 
 
-def test_what_comes_from_many_sockets_at_once_is_one_entry() -> None:
+def led_cluster() -> tuple[StreamCluster, ClusterNode, int]:
+    """A cluster that has stored a message, its leader, and the last entry."""
     cluster = StreamCluster()
     cluster.make()
     leader = cluster.leader()
     leader.ask("s.a", b"first")
     cluster.settle()
-    before = leader.streams.status(2).last
+    return cluster, leader, leader.streams.status(2).last
+
+
+def test_what_comes_from_many_sockets_at_once_is_one_entry() -> None:
+    cluster, leader, before = led_cluster()
     for n in range(20):
         leader.publish("s.a", b"%d" % n)  # each in a turn of its own
     cluster.wait(lambda: leader.streams.status(2).last > before)
@@ -38,12 +43,7 @@ def test_what_comes_from_many_sockets_at_once_is_one_entry() -> None:
 
 @pytest.mark.parametrize(("size", "most"), [(10, 9), (9000, 40)])
 def test_little_waits_behind_two_entries_and_much_does_not(size: int, most: int) -> None:
-    cluster = StreamCluster()
-    cluster.make()
-    leader = cluster.leader()
-    leader.ask("s.a", b"first")
-    cluster.settle()
-    before = leader.streams.status(2).last
+    cluster, leader, before = led_cluster()
     acks: list[bytes] = []
     leader.listen("acks.*", acks.append)
     payloads = [b"%d." % n + b"x" * size for n in range(40)]
