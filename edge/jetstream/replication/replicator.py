@@ -49,7 +49,7 @@ ENTRY_BYTES = cython.declare(cython.Py_ssize_t, 1 << 20)
 # replica more than a message, and what waits becomes one.
 FEW = cython.declare(cython.Py_ssize_t, 2)
 # And less than so many bytes are little.
-LITTLE = cython.declare(cython.Py_ssize_t, 4 << 10)
+LITTLE = cython.declare(cython.Py_ssize_t, 8 << 10)
 # Of entries on their way: beyond it, producers wait.
 FLYING_MAX = cython.declare(cython.Py_ssize_t, 8 << 20)
 # The whole value of a state is written again after so many bytes of additions, as replicas keep
