@@ -17,6 +17,7 @@ import msgspec
 
 from headwater.edge.conf.options import Options
 from headwater.edge.facts.version import VERSION
+from headwater.edge.logging.few_lines import FewLines
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,6 +38,20 @@ UNRESOLVED_MAX = 256
 """Such announcements that wait; a further one takes the place of any."""
 
 RESOLVE_TIMEOUT_MS = 3000
+
+CHANGES_S = 0.2
+"""Changes of the list within this are told together."""
+
+LINES = 4
+"""Changes of the list that are logged one by one in each `LINES_S`; the others are counted."""
+
+LINES_S = 60.0
+
+NAMES_MAX = 20_000
+"""Names that one browser is told of. It remembers when to ask for each, about 250 bytes and as long
+as whoever announced it likes; so another takes its place then."""
+
+PORT_MAX = 65535
 LABEL_MAX = 63
 """Bytes of an instance name (RFC 6763, 4.1.1)."""
 
@@ -118,6 +133,11 @@ class Discovery:
         self._closed = False
         self._any = chance
         self._unresolved = Waiting(chance)
+        self._lines = FewLines(LINES, LINES_S)
+        self._tells_change = False
+        self._tells_left_out = False
+        self._names = 0
+        """How often the browser told of a further name."""
         self.on_change: Callable[[], None] | None = None
         self.error = ""
 
@@ -184,6 +204,13 @@ class Discovery:
         return None
 
     def _browse(self, opened: Any) -> None:
+        for number in range(RESOLVERS):
+            threading.Thread(
+                target=self._resolve, args=(opened,), name=f"resolver-{number}", daemon=True
+            ).start()
+        self._browser = self._make_browser(opened)
+
+    def _make_browser(self, opened: Any) -> Any:
         from zeroconf import ServiceBrowser, ServiceInfo, ServiceStateChange
 
         def changed(
@@ -191,19 +218,28 @@ class Discovery:
         ) -> None:
             if state_change is ServiceStateChange.Removed:
                 self._forget(name)
+                return
+            self._names += state_change is ServiceStateChange.Added
+            if self._names == NAMES_MAX:
+                # A browser does not end itself.
+                threading.Thread(
+                    target=self._browse_anew, args=(opened,), name="discovery", daemon=True
+                ).start()
+            found = ServiceInfo(service_type, name)
+            # Most announcements come with everything; nobody waits for those that do not.
+            if found.load_from_cache(zeroconf):
+                self._learn(name, found)
             else:
-                found = ServiceInfo(service_type, name)
-                # Most announcements come with everything; nobody waits for those that do not.
-                if found.load_from_cache(zeroconf):
-                    self._learn(name, found)
-                else:
-                    self._unresolved.put(name)
+                self._unresolved.put(name)
 
-        for number in range(RESOLVERS):
-            threading.Thread(
-                target=self._resolve, args=(opened,), name=f"resolver-{number}", daemon=True
-            ).start()
-        self._browser = ServiceBrowser(opened, self._service, handlers=[changed])
+        return ServiceBrowser(opened, self._service, handlers=[changed])
+
+    def _browse_anew(self, opened: Any) -> None:
+        """Have another browser, which is told again of what is announced."""
+        with contextlib.suppress(Exception):  # the library raises a great many kinds, at its end
+            self._browser.cancel()
+            self._names = 0
+            self._browser = self._make_browser(opened)
 
     def _resolve(self, opened: Any) -> None:
         """Ask for what announcements did not tell, until the end."""
@@ -250,7 +286,7 @@ class Discovery:
             for key, value in info.properties.items()
         }
         port = text.get("leaf", "")
-        if text.get("id") == self._node_id or not port.isdigit():
+        if text.get("id") == self._node_id or not _is_port(port):
             return
         scheme = "tls" if text.get("tls") == "1" else "nats"
         addresses = info.parsed_addresses()[:ADDRESSES_MAX]
@@ -266,19 +302,50 @@ class Discovery:
             known = self._hubs.get(name)
             self._hubs[name] = hub
         if known != hub:
-            log.info("Found hub %s at %s", name, ", ".join(hub.urls))
-            self._notify()
+            self._notify("Found hub %s at %s", name, ", ".join(hub.urls))
 
     def _forget(self, name: str) -> None:
         with self._lock:
             gone = self._hubs.pop(name, None)
         if gone is not None:
-            log.info("Hub %s is no longer announced", name)
-            self._notify()
+            self._notify("Hub %s is no longer announced", name)
 
-    def _notify(self) -> None:
+    def _notify(self, text: str, *values: str) -> None:
+        """Tell that the list has changed, and soon, of all changes together, who goes by it."""
+        with self._lock:
+            shown = self._lines.may(self._loop.time())
+            left_out = not shown and not self._tells_left_out
+            change = not self._tells_change
+            self._tells_left_out |= left_out
+            self._tells_change = True
+        if shown:
+            log.info(text, *values)
+        if left_out:
+            self._later(LINES_S, self._tell_left_out)
+        if change:
+            self._later(CHANGES_S, self._tell_change)
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        if not self._closed:
+            self._loop.call_soon_threadsafe(self._loop.call_later, seconds, action)
+
+    # --- on the loop ------------------------------------------------------------------------
+
+    def _tell_change(self) -> None:
+        with self._lock:
+            self._tells_change = False
         if self.on_change is not None and not self._closed:
-            self._loop.call_soon_threadsafe(self.on_change)
+            self.on_change()
+
+    def _tell_left_out(self) -> None:
+        with self._lock:
+            self._tells_left_out = False
+            count, known = self._lines.left_out(self._loop.time()), len(self._hubs)
+        if count and not self._closed:
+            log.info(
+                "%d more times a hub was found or is no longer announced; %d are known: anybody on "
+                "the network can announce hubs, and each has to prove itself", count, known,
+            )  # fmt: skip
 
 
 def interfaces(options: Options) -> list[str]:
@@ -305,3 +372,7 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= PORT_MAX

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from headwater.edge.conf.options import LeafRemoteOptions
+from headwater.edge.logging.few_lines import FewLines
 from headwater.edge.ports.draws import draw_between
 from headwater.federation.dialling.credentials import LeafUrl, credential_fields, parse_url
 from headwater.federation.dialling.http_proxy import ask_proxy, proxy_address
@@ -50,6 +51,10 @@ DISCOVERED_MAX = 64
 
 REPEAT_LOG_S = 60.0
 """The same failure is logged this often."""
+
+FOUND_LINES = 4
+"""Failures with addresses that were found which are logged in each `REPEAT_LOG_S`; others are
+counted, as anybody can announce any number of addresses."""
 
 DISCOVER_SCHEME = "discover"
 
@@ -100,6 +105,7 @@ class LeafRemote:
         self._conn: LeafConn | None = None
         self._pause: asyncio.Event | None = None
         self._logged: tuple[str, float] = ("", 0.0)
+        self._found_lines = FewLines(FOUND_LINES, REPEAT_LOG_S)
 
     def _adopt(self, options: LeafRemoteOptions) -> None:
         """What sessions ask a remote for."""
@@ -189,7 +195,7 @@ class LeafRemote:
             self._complain("none of the hubs found proves itself" if many else "no hub found yet")
             return self._delay()
         self._url = url
-        if url.found and not self._proves():
+        if url.found and not (self._proves() or self.options.insecure_discovery):
             self._complain("a hub was found that does not have to prove itself: set tls with a "
                            "server_name, hub_pins, or insecure_discovery")
             return self._delay()
@@ -279,7 +285,11 @@ class LeafRemote:
         """Log a failure; the same one again only after a while."""
         self.last_error = text
         now = self.links.node.loop.time()
-        if text != self._logged[0] or now - self._logged[1] > REPEAT_LOG_S:
+        if count := self._found_lines.left_out(now):
+            log.error("%d further failures with addresses that discovery found", count)
+        if text == self._logged[0] and now - self._logged[1] <= REPEAT_LOG_S:
+            return
+        if self._url is None or not self._url.found or self._found_lines.may(now):
             self._logged = (text, now)
             log.error("%s", text)
 
@@ -288,10 +298,10 @@ class LeafRemote:
         return repr(self._url.text) if self._url is not None else "an unknown hub"
 
     def _proves(self) -> bool:
-        """Whether a hub that was found has to prove itself, or need not."""
+        """Whether a hub that was found can prove itself to this remote."""
         options = self.options
         by_name = options.tls is not None and options.tls.server_name and not options.tls.insecure
-        return bool(by_name or options.hub_pins or options.insecure_discovery)
+        return bool(by_name or options.hub_pins)
 
     # --- addresses ----------------------------------------------------
 

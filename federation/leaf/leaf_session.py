@@ -362,7 +362,6 @@ class SpokeSession(LeafSession):
     def _first_info(self, conn: Any, fields: dict[str, Any]) -> None:
         if not fields.get("client_id") or not fields.get("leafnode_urls"):
             self.last_error = "attempted to connect to wrong port"
-            log.error("%s - attempted to connect to wrong port", self.label(conn))
             conn.close("Incorrect Port")
             return
         cluster = str(fields.get("cluster") or "")
