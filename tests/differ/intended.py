@@ -107,7 +107,10 @@ HISTORIES = {
     "the floor for an ack of one before that",
     "gone": "what a purge took waits for no ack and no delivery. nats-server counts what waits for "
     "an ack until it is due again, when the purge left the stream's first message; and what waits "
-    "to be delivered, when the purge kept some messages",
+    "to be delivered, when the purge kept some messages. It says nothing to a consumer that waited "
+    "for such an ack, which goes on at the next message or ack",
+    "end of a batch": "a fast batch ends with an answer. nats-server gives none when the message "
+    "before its end was refused for the last id that it expected: it waits for that to be stored",
     "deleted 0": "nats-server counts a message 0 as deleted in an empty stream in a file",
     "words of JSON": "sentences of the decoder name types of the language of the server",
     "no such sequence": "a stream begins at 2^63 - 1 at most, and is not purged up to more; "
@@ -144,6 +147,13 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
         return "before its start"
     if _comes_to_interest(done) and _but_what_is_held(ours) == _but_what_is_held(theirs):
         return "no interest"
+    full = _consumers(done, '"max_ack_pending": ') if PURGES.search(str(steps[number])) else set()
+    marks = [mark for name in full for mark in (f"$JS.ACK.%.{name}.", f"{name} in order")]
+    others = [line for line in ours if not any(mark in line for mark in marks)]
+    if others != ours and others == theirs:
+        return "gone"
+    if not theirs and len(ours) == 1 and _ends_a_batch(done):
+        return "end of a batch"
     if '"up_to_seq"' in str(steps[number]) and "404 No Results" in "".join(theirs):
         return "up to more"
     waits = _consumers(done, '"replay_policy": "original"')
@@ -339,6 +349,16 @@ def _comes_to_interest(steps: list[dict[str, Any]]) -> bool:
         if re.search("STREAM.(CREATE|UPDATE)", step.get("subject", ""))
     ]
     return any(kept[1:]) and not all(kept)
+
+
+def _ends_a_batch(steps: list[dict[str, Any]]) -> bool:
+    """Whether the last step ends a fast batch, the message before which expected a last id."""
+    batches = [step for step in steps if step.get("reply", "").endswith(".$FI")]
+    if len(batches) < 2 or batches[-1] is not steps[-1]:
+        return False
+    names = {step["reply"].split(".")[1] for step in batches[-2:]}
+    ends = steps[-1]["reply"].endswith(".3.$FI")
+    return ends and len(names) == 1 and "Nats-Expected-Last-Msg-Id" in str(batches[-2]["headers"])
 
 
 def _refused_and_purged(steps: list[dict[str, Any]]) -> bool:

@@ -216,6 +216,16 @@ HISTORIES: dict[str, list[Step]] = {
         ("Nats-Batch-Id", "q"), ("Nats-Batch-Sequence", "1"), ("Nats-Batch-Commit", "1")]),
     "the same where both may be": fast((1, 0), (2, 1), (3, 2), allow_atomic=True, headers=[
         ("Nats-Batch-Id", "q"), ("Nats-Batch-Sequence", "1"), ("Nats-Batch-Commit", "1")]),
+    "a fast batch where publishers get no acks": fast(
+        (1, 0), (3, 1), (4, 1), (4, 4), (6, 3), headers=[], no_ack=True),
+    "refusals of a fast batch where publishers get no acks": fast(
+        (1, 0), (2, 1), (1, 1), (3, 2), gap="fail", no_ack=True),
+    "a fast batch that is refused at once where publishers get no acks": fast(
+        (1, 2), (1, 0), gap="fail", no_ack=True),
+    "a request that nobody listens for takes no place": [
+        STREAM, publish("a"), consumer(max_waiting=2), pull(5),
+        {"do": "ack", "which": 0, "body": "+NXT", "asked": False}, pull(5), pull(5),
+    ],
     "a fast batch that requires little": fast((1, 0), (2, 1), (3, 2), headers=LOW),
     "the threshold of a consumer that becomes durable, or ephemeral": [
         step for names in (("C", "", "", ""), ("", "C", "C")) for step in (

@@ -75,6 +75,19 @@ BATCHES: dict[str, list[Step]] = {
     "a batch that ends before it began": batch({}, part("a", ("Nats-Batch-Commit", "eob"))),
     "far in a batch that was never begun": batch(
         {}, part("a", ("Nats-Batch-Id", "z"), ("Nats-Batch-Sequence", "1001"))),
+    **{f"a last sequence that the batch makes, {seq}": batch({}, part("a"), part(
+        "b", ("Nats-Expected-Last-Sequence", seq))) for seq in ("0", "1", "2", "x")},
+    **{f"a last sequence of a subject of the batch, {seq}": batch({}, part("a"), part(
+        "a", ("Nats-Expected-Last-Subject-Sequence", seq))) for seq in ("0", "1", "x")},
+    **{f"a last sequence of {other} for a subject beside": batch(
+        {}, part("a"), part("b", ("Nats-Expected-Last-Subject-Sequence", "0"),
+                            ("Nats-Expected-Last-Subject-Sequence-Subject", other)))
+        for other in ("%.a", "%.c", "%.*", "x")},
+    "a subject without its last sequence": batch(
+        {}, part("a", ("Nats-Expected-Last-Subject-Sequence-Subject", "%.a")), part("b")),
+    "the same last sequence expected twice": batch({}, *(
+        part(leaf, ("Nats-Expected-Last-Subject-Sequence", "0"),
+             ("Nats-Expected-Last-Subject-Sequence-Subject", "%.c")) for leaf in ("a", "b"))),
     "two faults": batch({}, part("a", ("Nats-Incr", "1"), ("Nats-TTL", "x")), part("b")),
 }  # fmt: skip
 

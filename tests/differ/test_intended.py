@@ -25,6 +25,11 @@ STREAM = api("STREAM.CREATE.%", {"name": "%"})
 INTEREST = api("STREAM.UPDATE.%", {"name": "%", "retention": "interest"})
 ORIGINAL = made("C", replay_policy="original")
 LATE = made("C", opt_start_seq=9)
+EXPECTS = [("Nats-Expected-Last-Msg-Id", "1")]
+REFUSED = {"do": "publish", "reply": "%i.f.9.ok.2.1.$FI", "headers": EXPECTS}
+END = {"do": "publish", "reply": "%i.f.9.ok.3.3.$FI", "headers": []}
+PURGE = api("STREAM.PURGE.%", {"seq": 2})
+FULL = made("C", max_ack_pending=1)
 CASES: dict[str, tuple[list[Step], str, str, str]] = {
     "a wait of its own": ([STREAM, ORIGINAL], delivery("C", 1), delivery("C", 0),
         "counted before the wait"),
@@ -38,10 +43,19 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
         told(config={"max_msgs": 1}), told(config={"max_msgs": 2}), ""),
     "a refusal when interest comes": ([STREAM, INTEREST], told(error={"err_code": 1}),
         told(config={}, state={"messages": 1}), ""),
+    "what goes on behind a purge": ([STREAM, FULL, PURGE], delivery("C", 0), "", "gone"),
+    "another that goes on behind a purge": ([STREAM, FULL, PURGE], delivery("D", 0), "", ""),
+    "what goes on without a purge": ([STREAM, FULL], delivery("C", 0), "", ""),
+    "the end of a batch behind a refusal": ([STREAM, REFUSED, END], told(batch="f"), "",
+        "end of a batch"),
+    "the end of a batch behind what is stored": ([STREAM, {**REFUSED, "headers": []}, END],
+        told(batch="f"), "", ""),
+    "the end of another batch": ([STREAM, {**REFUSED, "reply": "%i.g.9.ok.2.1.$FI"}, END],
+        told(batch="f"), "", ""),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_rule_is_for_what_it_names(case: str) -> None:
     steps, ours, theirs, name = CASES[case]
-    assert intended_history(steps, len(steps) - 1, [ours], [theirs]) == name
+    assert intended_history(steps, len(steps) - 1, [ours], [theirs] if theirs else []) == name

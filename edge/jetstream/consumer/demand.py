@@ -126,6 +126,9 @@ class Demand(Consumer):
         if not self.queue.add(request):
             # A client with a heartbeat would ask again at once; let it miss the beats instead.
             return 0 if request.heartbeat else self.status(inbox, b"409 Exceeded MaxWaiting")
+        if not request.wanted(self.account):
+            # It takes no place of one that somebody listens for: a full queue is looked through.
+            self.checked_ns = now - 2 * CHECK_NS
         self.active_ns = now
         if request.expires or request.heartbeat_at:
             self.arm(sooner(request.expires, request.heartbeat_at))

@@ -216,19 +216,26 @@ class Batches:
         next_seq: int,
         lasts: dict[bytes, int],
     ) -> None:
-        """Refuse a message that expects another last sequence; `lasts` are those within the batch,
-        which begins with `next_seq`."""
+        """Refuse a message that expects another last sequence, or one of the batch itself; `lasts`
+        are those within the batch, which begins with `next_seq`."""
         wanted = found.get(b"Nats-Expected-Last-Sequence")
-        if wanted and (position or number(wanted) != next_seq - 1):
-            raise errors.STREAM_WRONG_LAST_SEQUENCE.error(seq=next_seq - 1)
-        wanted = found.get(b"Nats-Expected-Last-Subject-Sequence")
         if wanted:
-            other = found.get(b"Nats-Expected-Last-Subject-Sequence-Subject") or subject
-            last = lasts.get(other)
-            if last is None:
-                last = last_sequence(self.stream, other)
+            last = next_seq - 1 + position
             if number(wanted) != last:
                 raise errors.STREAM_WRONG_LAST_SEQUENCE.error(seq=last)
+            if position:
+                raise errors.STREAM_WRONG_LAST_SEQUENCE_CONSTANT.error()
+        wanted = found.get(b"Nats-Expected-Last-Subject-Sequence")
+        other = found.get(b"Nats-Expected-Last-Subject-Sequence-Subject")
+        if wanted:
+            other = other or subject
+            if other in lasts:
+                raise errors.STREAM_WRONG_LAST_SEQUENCE_CONSTANT.error()
+            last = last_sequence(self.stream, other)
+            if number(wanted) != last:
+                raise errors.STREAM_WRONG_LAST_SEQUENCE.error(seq=last)
+        elif other:
+            raise errors.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID.error()
 
     def check_room(self, batch: Batch) -> None:
         """Refuse what a full stream that discards new messages has no room for."""

@@ -35,6 +35,7 @@ cdef class FastBatches:
     cdef int accepted(self, Msg* m, Step* step, FastBatch batch, unsigned long long sequence) except -1
     cdef int repeated(self, Msg* m, Step* step, FastBatch batch) except -1
     cdef int refused(self, Msg* m, Step* step, FastBatch batch, object error) except -1
+    cdef int owe(self, Msg* m, unsigned long long sequence, bytes payload) except -1
     cdef int commit(self, Msg* m, FastBatch batch) except -1
     cdef int gap(self, Msg* m, FastBatch batch, unsigned long long expected, unsigned long long got) except -1
     cdef int flow(self, Msg* m, FastBatch batch) except -1

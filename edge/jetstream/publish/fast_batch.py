@@ -10,12 +10,14 @@ import json
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.headwater.edge.jetstream.stream.puback import STORED
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.kernel.kernel import Msg
 from cython.cimports.headwater.edge.wire.numbers import parse_number
 from cython.cimports.libc.string import memcmp
 
 from headwater.edge.jetstream.model import errors, headers
+from headwater.edge.jetstream.stream import stream_wire
 
 START = cython.declare(cython.int, 0)
 APPEND = cython.declare(cython.int, 1)
@@ -198,7 +200,7 @@ class FastBatches:
             self.commit(m, batch)
             return False
         batch.last = step.sequence
-        if step.sequence == 1 and step.operation != COMMIT:
+        if step.sequence == 1 and step.operation != COMMIT and not self.stream.answers.no_ack:
             self.flow(m, batch)
         return True
 
@@ -250,7 +252,7 @@ class FastBatches:
         known = stream.dedupe.sequence_of(msg_id, stream.timers.now())
         self.close(batch)
         tail = b'%d,"duplicate": true,"batch":%b,"count":1}' % (known, quoted(batch.name))
-        return stream.answers.owe(m, known, stream.answers.head + tail)
+        return self.owe(m, known, stream.answers.head + tail)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -267,8 +269,8 @@ class FastBatches:
             return self.stream.answers.refuse_with(m, error)
         if not step.gap_ok and batch.last == 1:
             self.close(batch)
-            return self.stream.answers.refuse_with(m, error)
-        self.stream.answers.owe(
+            return self.owe(m, 0, stream_wire.ack_error(self.stream.name, error))
+        self.owe(
             m,
             batch.stored,
             json.dumps(
@@ -291,11 +293,19 @@ class FastBatches:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
+    def owe(
+        self, m: cython.pointer(Msg), sequence: cython.ulonglong, payload: bytes
+    ) -> cython.int:
+        """Owe `payload` as soon as `sequence` is durable, also where the stream gives no acks."""
+        return self.stream.answers.add_always(m.reply, m.reply_len, sequence, STORED, payload)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def commit(self, m: cython.pointer(Msg), batch: FastBatch) -> cython.int:
         """End a batch with what it has stored."""
         self.close(batch)
         tail = b'%d,"batch":%b,"count":%d}' % (batch.stored, quoted(batch.name), batch.last)
-        return self.stream.answers.owe(m, batch.stored, self.stream.answers.head + tail)
+        return self.owe(m, batch.stored, self.stream.answers.head + tail)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -308,14 +318,14 @@ class FastBatches:
     ) -> cython.int:
         """Tell that messages are missing."""
         text = b'{"type":"gap","last_seq":%d,"seq":%d}' % (expected, got)
-        return self.stream.answers.owe(m, batch.stored, text)
+        return self.owe(m, batch.stored, text)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def flow(self, m: cython.pointer(Msg), batch: FastBatch) -> cython.int:
         """Tell up to where all is stored, and after how many messages that is told again."""
         text = b'{"type":"ack","seq":%d,"msgs":%d}' % (batch.answered, batch.every)
-        return self.stream.answers.owe(m, batch.stored, text)
+        return self.owe(m, batch.stored, text)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -20,6 +20,7 @@ cdef class Answers:
     cdef int owe_ack(self, Msg* m, unsigned long long sequence, int kind) except -1
     cdef int owe(self, Msg* m, unsigned long long sequence, bytes payload) except -1
     cdef int add(self, const unsigned char* reply, Py_ssize_t reply_len, unsigned long long sequence, int kind, bytes payload) except -1
+    cdef int add_always(self, const unsigned char* reply, Py_ssize_t reply_len, unsigned long long sequence, int kind, bytes payload) except -1
     cdef int refuse(self, Msg* m, object kind) except -1
     cdef int refuse_with(self, Msg* m, object error) except -1
     cdef int add_refusal(self, Msg* m, bytes payload) except -1

@@ -69,7 +69,22 @@ class Answers:
         payload: bytes | None,
     ) -> cython.int:
         """Owe an answer of `kind` that waits for `sequence`, if anybody asks for one."""
-        if reply_len and not self.no_ack:
+        if self.no_ack:
+            return 0
+        return self.add_always(reply, reply_len, sequence, kind, payload)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def add_always(
+        self,
+        reply: cython.p_const_uchar,
+        reply_len: cython.Py_ssize_t,
+        sequence: cython.ulonglong,
+        kind: cython.int,
+        payload: bytes | None,
+    ) -> cython.int:
+        """`add`, also where the stream gives no acks: fast batches are told how far they are."""
+        if reply_len:
             self.acks.add(reply, reply_len, sequence, sequence, kind, payload)
             if self.store.committed >= sequence:
                 self.account.kernel.schedule(self.releaser)
