@@ -604,8 +604,7 @@ class OriginFollower:
             else:
                 await self._refit(sink)
         self.recreations += 1
-        self.health.trouble = OFFLINE
-        self.health.cause = self._reason
+        self.health.trouble, self.health.cause = OFFLINE, self._reason
         log.info("%s: a new consumer is needed: %s", self._label(), self._reason)
 
     async def _refit(self, sink: OriginSink) -> None:
@@ -619,6 +618,8 @@ class OriginFollower:
             answer = await self._ask_for_consumer(request)
         self._drop_sink()
         self._listen(request, answer)
+        if not self._reason:
+            self._again.clear()  # The former consumer has said meanwhile again that it waits.
         self.health.rate, self.phase = rate, "flowing"
 
     def _silent_s(self, sink: OriginSink) -> float:

@@ -15,6 +15,8 @@ from headwater.edge.storage.segments.log_share import last_of
 
 KEY = "headwater.disk_budget"
 LEAST = 1 << 20
+PROMISED_LEAST = 512 << 10
+"""What can be kept to by whole segments, of which each has `SEGMENT_MIN`."""
 SIZE = re.compile(r"(\d{1,18})\s*(?:([KMGT])(?:i?B)?|B)?", re.IGNORECASE | re.ASCII)
 SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 # Segments of a stream with a budget: a rewritten one is there twice for a moment, and the oldest
@@ -49,8 +51,8 @@ def budget_of(config: StreamConfig) -> int:
 def promised(config: StreamConfig) -> int:
     """What a stream's messages may take by its `max_bytes`; 0 when that bounds no device, or is
     too little to be kept to by whole segments."""
-    bounded = config.storage == "file" and config.num_replicas == 1 and config.max_bytes >= LEAST
-    return config.max_bytes if bounded else 0
+    bounded = config.storage == "file" and config.num_replicas == 1
+    return config.max_bytes if bounded and config.max_bytes >= PROMISED_LEAST else 0
 
 
 def apply(stream: Any, disk: DiskBudget, share: int = 0) -> None:

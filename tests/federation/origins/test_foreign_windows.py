@@ -4,7 +4,9 @@ less: what else wants the line would wait for all of that."""
 import asyncio
 import os
 import random
+import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -126,17 +128,31 @@ async def test_requests_and_small_streams_pass_bulk(lab: Lab, kind: str) -> None
 
 
 async def test_it_is_fitted_to_the_line(lab: Lab) -> None:
-    """A fast line opens it, one that becomes slow closes it, and the copy is the origin's."""
+    """A fast line opens it, one that becomes slow closes it, and the copy is the origin's. A
+    consumer is asked for only where the window is another one."""
     made = await line(lab)
     await filled(made, 15_000, lambda: 1000)
+    windows: list[int] = []
+
+    def read(data: bytes) -> bytes:
+        for request in data.split(b"$JS.hub.API.CONSUMER.CREATE")[1:]:
+            found = re.search(rb'"max_ack_pending": ?(\d+)', request.partition(b"\r\n")[2])
+            windows.append(int(found[1]) if found else 0)
+        return data
+
+    made.wire.alter = read
     js = await made.copy("source")
     made.wire.bytes_per_s = 16 * MIB
     await until(lambda: made.follower.window.size == 0, "it is open")
+    assert made.follower.recreations == 0
     made.wire.bytes_per_s = RATE
     await until(lambda: 0 < made.follower.window.size < OPEN, "it is bounded again", 60)
+    assert made.follower.recreations == 0
     made.wire.bytes_per_s = 0
     await until_state(js, "C", lambda state: state.messages == 15_000)
     await same(made, js, 15_000)
+    assert 0 in windows
+    assert all(one != other for one, other in pairwise(windows)), windows
 
 
 @pytest.mark.parametrize("kind", ["mirror", "source"])

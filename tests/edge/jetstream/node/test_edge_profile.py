@@ -61,6 +61,26 @@ async def test_a_full_store_keeps_to_its_bound(tmp_path: Path, size: int, stream
     assert all(one.state.first_seq > 1 for one in states)
 
 
+async def test_many_small_streams_keep_to_their_bounds_and_refuse_nothing(tmp_path: Path) -> None:
+    """Each has less than 1 MiB, and all together have `max_file`."""
+    config = {
+        "jetstream": {"store_dir": tmp_path, "max_file": 8 * MIB},
+        "headwater": {"profile": "edge"},
+    }
+    streams, most = 12, 0
+    async with headwater.edge.open_node(config, listen=False) as node:
+        for n in range(streams):
+            await node.stream(f"S{n}", [f"s{n}"], max_bytes=8 * MIB // streams, discard="old")
+        for _ in range(60):
+            subjects = [f"s{n % streams}" for n in range(480)]
+            await asyncio.gather(*(node.publish(one, os.urandom(200)) for one in subjects))
+            most = max(most, taken(tmp_path))
+        states = [await node.jetstream.stream_info(f"S{n}") for n in range(streams)]
+    assert most <= 8 * MIB * 11 // 10
+    assert all(one.state.first_seq > 1 for one in states)
+    assert min(one.state.bytes for one in states) >= 8 * MIB // streams * 0.3
+
+
 async def until_stored(node: EmbeddedNode, payload: bytes) -> PubAck:
     """Publish until it is not refused: the log needs room for messages that are being moved."""
     while True:
