@@ -303,6 +303,14 @@ HISTORIES: dict[str, list[Step]] = {
         *({**publish("a"), "payload": "x" * size, "headers": [
             ("Nats-Request-Info", "{}"), ("A", "b")]} for size in (22, 23, 24)), FULL,
     ],
+    "what a request of another account carries counts in batches": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "max_msg_size": 90}),
+        *({**publish("a"), "payload": "x" * size, "headers": [
+            ("Nats-Request-Info", "{}"), ("Nats-Batch-Id", "b"), ("Nats-Batch-Sequence", "1")]}
+            for size in (5, 30)),
+        *({**publish("a"), "payload": "x" * size, "reply": "%i.f.10.ok.1.0.$FI", "headers": [
+            ("Nats-Request-Info", "{}"), ("A", "b")]} for size in (30, 60)), FULL,
+    ],
     "an update that ends what is too old": [
         STREAM, publish("a"), wait(1.2), publish("b"), api("STREAM.UPDATE.%", {
             "name": "%", "subjects": ["%.>"], "max_age": SECOND}), FULL,

@@ -146,11 +146,13 @@ class IngestSink(Sink):
     @cython.exceptval(-1, check=False)
     def too_large(self, m: cython.pointer(Msg)) -> cython.bint:
         """Whether a message is larger than the stream takes. What another account's request
-        carries is not stored, and does not count."""
+        carries is not stored, and does not count, but for a message of a batch."""
         most: cython.longlong = self.stream.max_msg_size
         if most < 0 or m.size <= most:
             return False
-        if m.header_len == 0 or m.size - m.header_len > most:
+        if m.header_len == 0 or m.size - m.header_len > most or is_step(m.reply, m.reply_len):
+            return True
+        if find_header(m.body, m.header_len, b"Nats-Batch-Id", 13).n > 0:
             return True
         block: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.header_len)
         kept: bytes = special.without_request(block, headers.parse(block))
