@@ -256,9 +256,10 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("jetstream", By("edge.jetstream.config.sealing_keys"), "key ek encryption_key prev_key "
             "prev_ek prev_encryption_key cipher"),
     **_rows("jetstream", By("hub.meta.placement"), "unique_tag"),
+    **_rows("jetstream", By("edge.jetstream.api.api"), "request_queue_limit"),
     **_rows("jetstream", Hint("groups of streams bound themselves; there is one queue of requests"),
             "extension_hint max_outstanding_catchup max_buffered_size "
-            "max_buffered_msgs request_queue_limit info_queue_limit meta_compact "
+            "max_buffered_msgs info_queue_limit meta_compact "
             "meta_compact_size meta_compact_sync max_concurrent_io"),
     **_rows("jetstream", Refused("keys in a TPM; name a file, a variable or a command in "
                                  "headwater.sealing"), "tpm"),

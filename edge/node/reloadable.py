@@ -36,7 +36,7 @@ LIVE = frozenset((
 WITHOUT_EFFECT = frozenset((
     "jetstream.extension_hint", "jetstream.max_outstanding_catchup",
     "jetstream.max_buffered_size", "jetstream.max_buffered_messages",
-    "jetstream.request_queue_limit", "jetstream.info_queue_limit", "jetstream.meta_compact",
+    "jetstream.info_queue_limit", "jetstream.meta_compact",
     "jetstream.meta_compact_size", "jetstream.meta_compact_sync", "jetstream.max_concurrent_io",
     "jetstream.limits.max_ha_assets",
 ))  # fmt: skip

@@ -105,11 +105,11 @@ HISTORIES = {
     "purged behind": "the ack floor stays before the first message that waits for its ack; when a "
     "purge takes one behind that, nats-server tells another consumer sequence, and does not move "
     "the floor for an ack of one before that",
-    "gone": "what left the stream waits for no ack and no delivery. nats-server counts what waits for "
-    "an ack until it is due again, when the purge left the stream's first message; and what waits "
-    "to be delivered, when the purge kept some messages. It says nothing to a consumer that waited "
-    "for such an ack, which goes on at the next message or ack. Of what was deleted it counts what "
-    "the filters leave out that a consumer has by now",
+    "gone": "what left the stream waits for no ack and no delivery. nats-server counts what waits "
+    "for an ack until it is due again, when the purge left the stream's first message; and what "
+    "waits to be delivered, when the purge kept some messages. It says nothing to a consumer that "
+    "waited for such an ack, which goes on at the next message or ack. Of what was deleted it "
+    "counts what the filters leave out that a consumer has by now",
     "end of a batch": "a fast batch ends with an answer. nats-server gives none when the message "
     "before its end was refused for the last id that it expected: it waits for that to be stored",
     "deleted 0": "nats-server counts a message 0 as deleted in an empty stream in a file",

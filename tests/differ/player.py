@@ -24,6 +24,8 @@ it found too old is not gone; so often who asked is asked again."""
 AGES = re.compile(r'"max_age": [1-9]|TTL|_ttl": ([1-9]|true)')
 """What a history has in it whose messages end by themselves."""
 
+LATE = re.compile("consumer_(delete|reset)_response")
+
 HELD = api("STREAM.INFO.%", {"subjects_filter": ">"})
 
 READS = re.compile(r"\.(INFO|LIST|NAMES|GET)\.")
@@ -259,6 +261,8 @@ def consumer(line: str) -> str:
 
 
 def place(line: str) -> tuple[str, bool]:
-    """The subscription, and whether it is the answer to an ack, which waits until that is safe."""
+    """The subscription, and whether its place in it is chance: of the answer to an ack, which waits
+    until that is safe, and to what makes a consumer end or begin anew."""
     acked = line.startswith("MSG") and line.endswith("] b'' b''") and "$JS.ACK" not in line
-    return re.split(r"[,\]]", line)[1] if "," in line else line, acked
+    late = acked or LATE.search(line) is not None
+    return re.split(r"[,\]]", line)[1] if "," in line else line, late

@@ -303,6 +303,11 @@ HISTORIES: dict[str, list[Step]] = {
         *({**publish("a"), "payload": "x" * size, "headers": [
             ("Nats-Request-Info", "{}"), ("A", "b")]} for size in (22, 23, 24)), FULL,
     ],
+    "a TTL that is none where there is no room": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "max_msgs": 1, "discard": "new",
+            "allow_msg_ttl": allowed}) if value is None else headed("b", "Nats-TTL", value)
+        for allowed in (True, False) for value in (None, "1h", "0", "x", "00", "1h")
+    ],
     "what a request of another account carries counts in batches": [
         api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "max_msg_size": 90}),
         *({**publish("a"), "payload": "x" * size, "headers": [

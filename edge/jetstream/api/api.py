@@ -25,8 +25,8 @@ from headwater.edge.storage.format.errors import StoreClosed, StoreError
 
 log = logging.getLogger("headwater.jetstream")
 
-# Requests that may wait in an account behind long ones of the same senders, and their bytes; more
-# are refused as overload.
+# Requests that may wait in an account behind long ones of the same senders, unless
+# `request_queue_limit` says another number, and their bytes; more are refused as overload.
 WAITING_MAX = 10_000
 LINE_BYTES_MAX = 64 << 20
 # The reference serves these beside its API: they are neither counted nor told in advisories.
@@ -46,6 +46,9 @@ class Router:
         """By sender of a request that is done in slices: what it has asked for meanwhile."""
         self.in_line = 0
         self.line_bytes = 0
+        self.limit = account_js.node.request_queue_limit or WAITING_MAX
+        self.overload = 0
+        """Requests that were refused and are not told of yet."""
         subjects = account_js.node.api_subjects
         self.sinks: list[Any] = [ApiSink(subject, self.serve) for subject in subjects]
         self.alias = DomainSink(account_js.account, domain) if domain else None
@@ -64,13 +67,34 @@ class Router:
         line = self.lines.get(sender)
         if line is None:
             self.begin(subject, reply, block, payload, sender)
-        elif self.in_line < WAITING_MAX and self.line_bytes + len(payload) < LINE_BYTES_MAX:
+        elif self.in_line < self.limit and self.line_bytes + len(payload) < LINE_BYTES_MAX:
             line.append((subject, reply, block, payload))
             self.in_line += 1
             self.line_bytes += len(payload)
-        elif reply:
+        else:
+            self.refuse_overload(reply)
+
+    def refuse_overload(self, reply: bytes) -> None:
+        """Refuse a request that has no place to wait; the system account hears how many were."""
+        if reply:
             refusal = {"error": errors.CLUSTER_NOT_AVAIL.error().wire()}
             self.account_js.account.send(reply, msgspec.json.encode(refusal))
+        self.overload += 1
+        if self.overload == 1:
+            self.account_js.account.kernel.loop.call_soon(self.report_overload)
+
+    def report_overload(self) -> None:
+        """Tell the system account how many requests one turn of the loop has refused."""
+        refused, self.overload = self.overload, 0
+        node = self.account_js.node
+        log.warning(
+            "requests to JetStream of account %s are refused: %d wait behind long ones of their "
+            "clients; %d were refused; ask for less at once, or raise request_queue_limit",
+            self.account_js.name,
+            self.in_line,
+            refused,
+        )
+        node.advisories.requests_refused(node.system_account(), node.server_name, refused)
 
     def begin(
         self,

@@ -25,6 +25,8 @@ class Host(Protocol):
     describe: Callable[[Any, Any, bytes], dict[str, Any]]
     """A client, as advisories show it."""
     batch_limits: Any
+    request_queue_limit: int
+    """Requests of the API that may wait in an account; 0 for the default."""
     api_subjects: tuple[bytes, ...]
     """What accounts listen on for requests of the API."""
     origin_driver_factory: Any
@@ -34,6 +36,9 @@ class Host(Protocol):
 
     def store(self) -> Any:
         """The node's storage. Raises StoreError before it is open."""
+
+    def system_account(self) -> Any:
+        """The account that hears of the server itself."""
 
     def create_store(
         self, account: str, config: StreamConfig, meta: bytes, incarnation: str

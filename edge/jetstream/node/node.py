@@ -40,6 +40,7 @@ from headwater.edge.storage.format.durability import Durability
 from headwater.edge.storage.format.errors import NoLogFile, StoreError, StoreFull
 from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.node.node_store import NodeStore
+from headwater.security.auth_options import SYSTEM_ACCOUNT
 
 log = logging.getLogger("headwater.jetstream")
 
@@ -100,6 +101,7 @@ class NodeJetStream:
         self.strict = settings.strict
         self.window_max_ns = int(settings.limits.duplicate_window * 1e9)
         self.batch_limits = settings.limits.batch
+        self.request_queue_limit = settings.request_queue_limit
         self.max_ack_pending = settings.limits.max_ack_pending
         self.max_request_batch = settings.limits.max_request_batch
         # Half of what a slow receiver may have pending, since answers have headers, too.
@@ -263,6 +265,10 @@ class NodeJetStream:
 
     def _timers(self) -> list[Any]:
         return [stream.timers for js in self.accounts.values() for stream in js.streams.values()]
+
+    def system_account(self) -> Account:
+        """The account that hears of the server itself."""
+        return self.lookup(self.options.system_account or SYSTEM_ACCOUNT)
 
     def account_js(self, name: str) -> AccountJetStream:
         """JetStream of an account by name; made when it is first asked for."""

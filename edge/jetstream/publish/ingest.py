@@ -572,6 +572,13 @@ class IngestSink(Sink):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def refuse_full(self, m: cython.pointer(Msg), text: str) -> cython.bint:
+        """Refuse what a full stream does not take; a TTL that is none is told before."""
+        h: PublishHeaders
+        if m.header_len:
+            scan_publish(m.body, m.header_len, cython.address(h))
+            if h.ttl.n > 0 and parse_ttl(text_of(h.ttl)) is None:
+                self.refuse(m, errors.MESSAGE_TTL_INVALID)
+                return True
         if m.reply_len or self.quiet:
             self.refuse_with(m, errors.STREAM_STORE_FAILED.error(err=text))
         return True

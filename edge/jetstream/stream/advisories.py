@@ -47,6 +47,11 @@ class Advisories:
             fields["request"] = payload.decode("utf-8", "replace")
         self.send(account, "API", "api_audit", fields)
 
+    def requests_refused(self, system: Any, server: str, dropped: int) -> None:
+        """So many requests found the queue full; `system` is the system account."""
+        fields = {"server": server, "dropped": dropped}
+        self.send(system, "API.LIMIT_REACHED", "api_limit_reached", fields)
+
     def stream_action(self, stream: Any, action: str) -> None:
         """A stream was made (`create`), changed (`modify`) or deleted (`delete`)."""
         tail = {"create": "CREATED", "modify": "UPDATED", "delete": "DELETED"}[action]
