@@ -775,6 +775,7 @@ class OriginFollower:
             name=self.source.name,
             external=self.source.external,
             lag=health.shown_lag(),
+            seq=0 if self.mirror else (sink and sink.stored) or self._sseq,
             active=active,
             error=error,
             filter_subject=self.source.filter_subject,

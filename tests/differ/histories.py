@@ -223,6 +223,59 @@ HEADERS: list[list[tuple[str, str]]] = [
     [("Nats-Required-Api-Level", "99")],
     [("Nats-Batch-Id", "q"), ("Nats-Batch-Sequence", "1"), ("Nats-Batch-Commit", "1")],
 ]
+ORIGIN: dict[str, list[Any]] = {
+    "filter_subject": ["%.a", "%.*", "%.z", "%.>"],
+    "opt_start_seq": [1, 2, 9],
+    "opt_start_time": ["2020-01-01T00:00:00Z", "2100-01-01T00:00:00Z"],
+    "subject_transforms": [
+        [{"src": "%.a", "dest": "x.a"}],
+        [{"src": "%.*", "dest": "x.$1"}],
+        [{"src": "%.a", "dest": ""}, {"src": "%.b", "dest": "x.b"}],
+        [{"src": "%.>", "dest": "x.{{partition(2,1)}}"}],
+    ],
+}
+COPY: dict[str, list[Any]] = {
+    "storage": ["memory", "file"],
+    "max_msgs": [1, 2],
+    "max_msgs_per_subject": [1],
+    "subjects": [["%c.>"]],
+    "subject_transform": [{"src": "%.a", "dest": "y.a"}, {"src": ">", "dest": "z.>"}],
+    "retention": ["interest", "workqueue"],
+    "discard": ["new"],
+    "deny_delete": [True],
+    "allow_rollup_hdrs": [True],
+    "allow_msg_ttl": [True],
+    "allow_msg_counter": [True],
+    "mirror_direct": [True],
+    "first_seq": [5],
+}
+DIRECT: list[dict[str, Any]] = [
+    {"seq": 1, "batch": 5},
+    {"seq": 2},
+    {"last_by_subj": "%.a"},
+    {"multi_last": ["%.>"]},
+    {"multi_last": ["%.a", "%.b"], "up_to_seq": 3},
+    {"multi_last": ["%.>"], "up_to_time": "2100-01-01T00:00:00Z"},
+    {"multi_last": ["%.>"], "up_to_time": "2000-01-01T00:00:00Z"},
+    {"multi_last": ["%.*", "%.a"], "batch": 1},
+    {"multi_last": ["%.a"], "up_to_seq": 2, "batch": 5},
+    {"multi_last": ["%.a"], "seq": 2},
+    {"multi_last": [], "batch": 2},
+    {"up_to_seq": 2},
+    {"up_to_seq": 3, "up_to_time": "2100-01-01T00:00:00Z"},
+    {"seq": 2, "last_by_subj": "%.a"},
+    {"seq": 1, "start_time": "2020-01-01T00:00:00Z"},
+    {"next_by_subj": "%.a", "start_time": "2020-01-01T00:00:00Z"},
+    {"batch": 3},
+    {"batch": -1, "seq": 1},
+    {"max_bytes": -1, "seq": 1, "batch": 2},
+    {"no_hdr": True, "seq": 1},
+    {"last_by_subj": "%.*", "batch": 2},
+    {},
+    {"next_by_subj": "%.*", "batch": 2, "max_bytes": 50},
+    {"start_time": "2020-01-01T00:00:00Z", "batch": 2},
+    {"start_time": "2100-01-01T00:00:00Z", "batch": 2},
+]
 PULLS: dict[str, list[Any]] = {
     "batch": [1, 2, 3, 5, 10, 0, -1],
     "expires": [SECOND // 4, SECOND // 4, 60 * SECOND, 0],
@@ -457,19 +510,7 @@ class Maker:
                 "do": "ask",
                 "subject": "$JS.API.DIRECT.GET.%",
                 "many": True,
-                "body": json.dumps(
-                    chance.choice(
-                        [
-                            {"seq": 1, "batch": 5},
-                            {"seq": 2},
-                            {"last_by_subj": "%.a"},
-                            {"multi_last": ["%.>"]},
-                            {"multi_last": ["%.a", "%.b"], "up_to_seq": 3},
-                            {"next_by_subj": "%.*", "batch": 2, "max_bytes": 50},
-                            {"start_time": "2020-01-01T00:00:00Z", "batch": 2},
-                        ]
-                    )
-                ),
+                "body": json.dumps(chance.choice(DIRECT)),
             },
             lambda: {
                 "do": "ask",
@@ -535,6 +576,28 @@ class Maker:
             *made,
             api("STREAM.INFO.%", {"subjects_filter": ">", "deleted_details": True}),
             api("CONSUMER.LIST.%", None),
+            *(self.copied() if chance.random() < 0.15 else []),
+        ]
+
+    def copied(self) -> list[Step]:
+        """A copy of what is left in the end, and what it holds."""
+        chance = self.chance
+        origin: dict[str, Any] = {"name": "%", **some(chance, ORIGIN, 2)}
+        config: dict[str, Any] = {"name": "%M", **some(chance, COPY, 2)}
+        if chance.random() < 0.5:
+            config["mirror"] = origin
+        else:
+            config["sources"] = [origin]
+            if chance.random() < 0.2:
+                config["sources"].append({"name": "%", "filter_subject": "%.c"})
+        return [
+            api("STREAM.CREATE.%M", config),
+            {"do": "wait", "seconds": 1.6},
+            api("STREAM.INFO.%M", {"subjects_filter": ">", "deleted_details": True}),
+            *(api("STREAM.MSG.GET.%M", {"seq": seq}) for seq in (1, 2, 3)),
+            {"do": "publish", "subject": "%.a", "headers": [], "payload": "late"},
+            {"do": "wait", "seconds": 0.6},
+            api("STREAM.INFO.%M", {"subjects_filter": ">", "deleted_details": True}),
         ]
 
 

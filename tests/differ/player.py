@@ -21,7 +21,7 @@ AGAIN = 8
 """nats-server may end a message so much later than when it is old enough: two seconds, while what
 it found too old is not gone; so often who asked is asked again."""
 
-AGES = re.compile(r'"max_age": [1-9]|TTL|_ttl": ([1-9]|true)')
+AGES = re.compile(r'"max_age": [1-9]|TTL|_ttl": ([1-9]|true)|"name": "%M"')
 """What a history has in it whose messages end by themselves."""
 
 LATE = re.compile("consumer_(delete|reset)_response")
@@ -178,7 +178,8 @@ class Player:
             return None
         finally:
             for side in self.sides:
-                side.publish(f"$JS.API.STREAM.DELETE.{self.name}", "", b"", [])
+                for name in (f"{self.name}M", self.name):
+                    side.publish(f"$JS.API.STREAM.DELETE.{name}", "", b"", [])
                 await side.close()
 
     async def aged(self, step: Step) -> bool:

@@ -108,7 +108,26 @@ def fast(
     return [api("STREAM.CREATE.%", config), *batch, FULL]
 
 
+def copied(**source: Any) -> list[Step]:
+    """A stream with this source, and how far it says it is."""
+    config = {"name": "%M", "sources": [{"name": "%", **source}]}
+    seen = [wait(1.6), api("STREAM.INFO.%M", {"subjects_filter": ">"})]
+    made = [STREAM, publish("a"), publish("b"), publish("c"), api("STREAM.CREATE.%M", config)]
+    return [*made, *seen, publish("b"), *seen]
+
+
+SOURCES: dict[str, dict[str, Any]] = {
+    "": {},
+    "with a filter": {"filter_subject": "%.a"},
+    "that wants nothing": {"filter_subject": "%.z"},
+    "from a sequence on": {"opt_start_seq": 2},
+    "from a late sequence on": {"opt_start_seq": 9},
+    "with transforms": {"subject_transforms": [
+        {"src": "%.a", "dest": ""}, {"src": "%.b", "dest": "x.b"}]},
+}  # fmt: skip
 HISTORIES: dict[str, list[Step]] = {
+    **{f"the last message of a source {name}": copied(**source)
+        for name, source in SOURCES.items()},
     "a message that waits for its time goes before what is sent again": [
         *SPREAD, PUSHED, nak(0), wait(0.3), wait(1.5),
     ],

@@ -212,11 +212,13 @@ class ClusterInfo(Wire):
 
 
 class SourceInfo(Wire):
-    """How far a mirror or source is. `active` is ns since the last message, -1 for never."""
+    """How far a mirror or source is. `active` is ns since the last message, -1 for never; `seq` is
+    the last of a source's messages that is stored, in the origin."""
 
     name: str = always("")
     external: ExternalStream | None = None
     lag: Signed = always(0)
+    seq: int = 0
     active: Signed = always(-1)
     error: dict[str, Any] | None = None
     filter_subject: str = ""
