@@ -576,7 +576,6 @@ class Maker:
             *made,
             api("STREAM.INFO.%", {"subjects_filter": ">", "deleted_details": True}),
             api("CONSUMER.LIST.%", None),
-            *(self.copied() if chance.random() < 0.15 else []),
         ]
 
     def copied(self) -> list[Step]:
@@ -588,8 +587,6 @@ class Maker:
             config["mirror"] = origin
         else:
             config["sources"] = [origin]
-            if chance.random() < 0.2:
-                config["sources"].append({"name": "%", "filter_subject": "%.c"})
         return [
             api("STREAM.CREATE.%M", config),
             {"do": "wait", "seconds": 1.6},
@@ -613,3 +610,9 @@ def api(subject: str, body: Any) -> Step:
 def history(seed: int) -> list[Step]:
     """The steps of this seed."""
     return Maker(seed).steps()
+
+
+def copies(seed: int) -> list[Step]:
+    """The same, and a mirror or source of what is left in the end."""
+    maker = Maker(seed)
+    return [*maker.steps(), *maker.copied()]

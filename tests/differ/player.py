@@ -144,6 +144,10 @@ def pruned(value: Any) -> Any:
     if value.get("err_code") == 10069:
         # Its map of consumers has no order.
         return {**value, "description": sorted(re.split("[, ]+", value["description"]))}
+    # The filter of a mirror is told as soon as the mirror has begun.
+    if "did_create" in value and "mirror" in value:
+        mirror = {key: one for key, one in value["mirror"].items() if key != "filter_subject"}
+        value = {**value, "mirror": mirror}
     # nats-server counts a message 0 as deleted, in a stream in a file that never had one.
     if value.get("deleted") == [0]:
         value = {key: one for key, one in value.items() if key not in ("deleted", "num_deleted")}

@@ -7,7 +7,7 @@ from os.path import commonprefix
 from typing import Any
 
 from tests.differ.histories import Step as History
-from tests.differ.histories import history
+from tests.differ.histories import copies, history
 from tests.differ.intended import intended_history, intended_lines
 from tests.differ.lines import Step, conversation
 from tests.differ.lines_compared import Conversation
@@ -18,6 +18,7 @@ from tests.differ.shrink import shrunk
 BESIDE = 12
 """Histories that go on at the same time."""
 
+Make = Callable[[int], list[History]]
 Run = Callable[[Iterable[int], int], tuple[list[str], int]]
 
 
@@ -78,13 +79,15 @@ async def compared(ports: tuple[int, int], steps: list[History]) -> tuple[int, A
     return None if result is not None and intended_history(steps, *result) else result
 
 
-def histories(seeds: Iterable[int], most: int) -> tuple[list[str], int]:
+def histories(make: Make, seeds: Iterable[int], most: int) -> tuple[list[str], int]:
     """Histories of streams, many beside each other: differences, and how many steps were tried."""
     with Pair(JETSTREAM) as pair:
-        return asyncio.run(_histories(pair.ports, list(seeds), most))
+        return asyncio.run(_histories(make, pair.ports, list(seeds), most))
 
 
-async def _histories(ports: tuple[int, int], seeds: list[int], most: int) -> tuple[list[str], int]:
+async def _histories(
+    make: Make, ports: tuple[int, int], seeds: list[int], most: int
+) -> tuple[list[str], int]:
     found: list[str] = []
     tried = 0
     waiting = iter(seeds)
@@ -93,7 +96,7 @@ async def _histories(ports: tuple[int, int], seeds: list[int], most: int) -> tup
     async def work() -> None:
         nonlocal tried
         for seed in waiting:
-            steps = history(seed)
+            steps = make(seed)
             tried += len(steps)
             if await compared(ports, steps) is not None:
                 suspects.append(seed)
@@ -106,16 +109,15 @@ async def _histories(ports: tuple[int, int], seeds: list[int], most: int) -> tup
         if not suspects:
             break
         for seed in suspects:
-            if len(found) < most and (unlike := await _alone(ports, seed)):
+            if len(found) < most and (unlike := await _alone(ports, seed, make(seed))):
                 found.append(unlike)
                 print(unlike, flush=True)
     return found, tried
 
 
-async def _alone(ports: tuple[int, int], seed: int) -> str:
+async def _alone(ports: tuple[int, int], seed: int, steps: list[History]) -> str:
     """What differs in one history when nothing goes on beside it; empty when nothing does, each
     time: what differs once and then not was a matter of time."""
-    steps = history(seed)
     results = [await compared(ports, steps) for _ in range(2)]
     if None in results or results[0][0] != results[1][0]:  # type: ignore[index]
         return ""
@@ -143,7 +145,8 @@ async def _small(ports: tuple[int, int], steps: list[History]) -> list[History]:
 
 
 KINDS: dict[str, Run] = {f"lines-{world}": partial(lines, world) for world in WORLDS}
-KINDS["histories"] = histories
+KINDS["histories"] = partial(histories, history)
+KINDS["copies"] = partial(histories, copies)
 
 
 def run(kind: str, seeds: Iterable[int], most: int) -> tuple[list[str], int]:
