@@ -61,7 +61,9 @@ class OriginDrivers:
         self.links: LeafLinks | None = None
         """The node's leaf links, by which origins of other domains are reached."""
         self._cursors: Cursors | None = None
-        self._remembered: dict[tuple[str, str], Cursor] = {}
+        self._remembered: dict[Stream, dict[str, Cursor]] = {}
+        """Of streams that live here, by name: for the next driver, which may start before a turn
+        has ended. What other nodes took later, or took back, is in the stream's states alone."""
 
     def start(self) -> None:
         """Plug into JetStream; streams that were recovered before get their drivers now."""
@@ -84,6 +86,10 @@ class OriginDrivers:
     def forget(self, driver: "OriginDriver") -> None:
         """A driver has ended."""
         self.drivers = [each for each in self.drivers if each is not driver]
+
+    def forget_cursors(self, stream: Stream) -> None:
+        """A stream lives here no more: the next one with its data begins with what was kept."""
+        self._remembered.pop(stream, None)
 
     def link_up(self, account: Account) -> None:
         """A leaf link of an account came up: what waits for its origin tries at once."""
@@ -141,7 +147,7 @@ class OriginDrivers:
 
     def cursor(self, stream: Stream, name: str, mirror: bool) -> Cursor:
         """The cursor that was kept for a mirror or source of a stream."""
-        remembered = self._remembered.get((stream.incarnation, name))
+        remembered = self._remembered.get(stream, {}).get(name)
         if remembered is not None:
             return remembered
         kept = log_of(stream)
@@ -169,15 +175,15 @@ class OriginDrivers:
         if kept is None:
             return
         if self._cursors is None:
-            self._cursors = Cursors(kept)
+            self._cursors = Cursors(sink.stream.node.storage.log)
             sink.stream.kernel.add_turn_hook(self._cursors, TurnStage.STATES)
         sink.cursors = self._cursors
         sink.owner = sink.stream.store.incarnation.encode()
         sink.key = STATE_PREFIX + name.encode()
 
     def remember_cursor(self, stream: Stream, name: str, cursor: Cursor) -> None:
-        """Remember a cursor for as long as this process lives."""
-        self._remembered[(stream.incarnation, name)] = cursor
+        """Remember a cursor for as long as the stream lives here."""
+        self._remembered.setdefault(stream, {})[name] = cursor
 
     def keep_cursor(self, stream: Stream, name: str, mirror: bool, cursor: Cursor) -> None:
         """Keep a cursor that moved without a message. Raises StoreError."""
@@ -241,6 +247,11 @@ class OriginDriver:
             follower.stop()
         self.stream.store.unlisten(self._confirmations)
         self.manager.forget(self)
+
+    def end(self) -> None:
+        """End with the stream, which lives here no more: its states alone tell where to go on."""
+        self.stop()
+        self.manager.forget_cursors(self.stream)
 
     def begin_again(self) -> None:
         """Have an empty stream take the place of this one, which is stopped by that."""

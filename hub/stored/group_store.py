@@ -605,6 +605,7 @@ class GroupStore:
         self.let_go(group)
         self._rafts.pop(group, None)
         self._size -= self._sizes.pop(group, 0)
+        self._commits.pop(group, None)
         self._gave_up.pop(group, None)
         self.transfers.drop(group)
         self.start.groups.pop(group, None)

@@ -359,7 +359,7 @@ def stop(stream: Stream, reason: str, deleted: bool = False) -> None:
         consumer.stop(reason)
     stream.consumers.clear()
     if stream.origin_driver is not None:
-        stream.origin_driver.stop()
+        stream.origin_driver.end()
     if stream.batches is not None:
         stream.batches.stop()
     if stream.schedules is not None:

@@ -77,3 +77,16 @@ def test_a_group_that_is_gone_is_not_marked(monkeypatch: pytest.MonkeyPatch) -> 
     node.store.erase(1)
     node.store.pump()
     assert node.store.replicas == {}
+
+
+def test_nothing_is_kept_of_a_group_that_is_gone() -> None:
+    """Streams come and go for years: each would leave a row."""
+    node = StoredNode().open(first=True)
+    node.lead()
+    node.propose(3)
+    assert 1 in node.store._commits
+    node.multi_raft.drop(1)
+    node.store.erase(1)
+    node.store.pump()
+    for name, found in vars(node.store).items():
+        assert not isinstance(found, dict | set) or 1 not in found, name
