@@ -16,11 +16,11 @@ cdef struct IndexEntry:                      # 40 bytes per stored message
     unsigned int prev                   # distance to the one before, 0 at the start
     unsigned int flags                  # IN_LOG, and above it: bytes of a packed body, or 0
 
-cdef struct PackedPage:                      # 128 bytes, then the columns
+cdef struct PackedPage:                      # 80 bytes, then the columns
     unsigned long long alive[2]            # a bit per entry
-    unsigned long long base[COLUMNS]
+    unsigned long long base[SLOPED]
     unsigned long long slope[SLOPED]
-    unsigned short at[COLUMNS]          # where each column begins, in bytes behind this struct
+    unsigned int least[COLUMNS - SLOPED]    # the base of columns that are not sloped
     unsigned char width[COLUMNS]        # bits of a value; 0: all are what base and slope say
 
 cdef PackedPage* pack_page(const IndexEntry* entries) noexcept nogil

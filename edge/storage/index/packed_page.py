@@ -56,23 +56,40 @@ def bits_of(value: cython.ulonglong) -> cython.uint:
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
+def place_of(
+    page: cython.pointer(cython.const[PackedPage]), column: cython.int
+) -> cython.Py_ssize_t:
+    """Where a column begins, in bytes behind the page's struct."""
+    bits: cython.Py_ssize_t = 0
+    i: cython.int
+    for i in range(column):
+        bits += page.width[i]
+    return bits * (PAGE_ENTRIES // 8)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
 def stored(
     page: cython.pointer(cython.const[PackedPage]), column: cython.int, i: cython.int
 ) -> cython.ulonglong:
     """A value of a column."""
     width: cython.int = page.width[column]
-    value: cython.ulonglong = page.base[column]
+    value: cython.ulonglong
     raw: cython.ulonglong
     bit: cython.int
     if column < SLOPED:
-        value += page.slope[column] * i
+        value = page.base[column] + page.slope[column] * i
+    else:
+        value = page.least[column - SLOPED]
     if width == 0:
         return value
     bit = i * width
     memcpy(
         cython.address(raw),
         cython.cast(cython.p_const_uchar, page)
-        + cython.sizeof(PackedPage) + page.at[column] + (bit >> 3),
+        + cython.sizeof(PackedPage) + place_of(page, column) + (bit >> 3),
         8,
     )  # fmt: skip
     if width == 64:
@@ -111,7 +128,11 @@ def fit_column(
             )
             least = min(least, off)
             most = max(most, off)
-    page.base[column] = base + cython.cast(cython.ulonglong, least) - slope * first
+    base += cython.cast(cython.ulonglong, least) - slope * first
+    if column < SLOPED:
+        page.base[column] = base
+    else:
+        page.least[column - SLOPED] = cython.cast(cython.uint, base)
     page.width[column] = bits_of(
         cython.cast(cython.ulonglong, most) - cython.cast(cython.ulonglong, least)
     )
@@ -143,7 +164,6 @@ def pack_page(entries: cython.pointer(cython.const[IndexEntry])) -> cython.point
             page.alive[i >> 6] |= cython.cast(cython.ulonglong, 1) << (i & 63)
     for column in range(COLUMNS):
         fit_column(entries, cython.address(page), column, first, last)
-        page.at[column] = cython.cast(cython.ushort, size)
         size += page.width[column] * (PAGE_ENTRIES // 8)
     made = cython.cast(
         cython.pointer(PackedPage), malloc(cython.sizeof(PackedPage) + size + PADDING)
@@ -163,8 +183,7 @@ def pack_page(entries: cython.pointer(cython.const[IndexEntry])) -> cython.point
 @cython.exceptval(check=False)
 def packed_bytes(page: cython.pointer(cython.const[PackedPage])) -> cython.Py_ssize_t:
     """Memory that a page takes."""
-    last: cython.Py_ssize_t = page.at[COLUMNS - 1] + page.width[COLUMNS - 1] * (PAGE_ENTRIES // 8)
-    return cython.sizeof(PackedPage) + last + PADDING
+    return cython.sizeof(PackedPage) + place_of(page, COLUMNS) + PADDING
 
 
 @cython.cfunc
@@ -178,16 +197,21 @@ def write_column(
     last: cython.int,
 ) -> cython.int:
     """Write the values of a column; those of entries that are not alive stay 0."""
-    at: cython.p_uchar = cython.cast(cython.p_uchar, page + 1) + page.at[column]
+    at: cython.p_uchar = cython.cast(cython.p_uchar, page + 1) + place_of(page, column)
     width: cython.int = page.width[column]
-    slope: cython.ulonglong = page.slope[column] if column < SLOPED else 0
+    slope: cython.ulonglong = 0
+    base: cython.ulonglong
     off: cython.ulonglong
     raw: cython.ulonglong
     bit: cython.int
     i: cython.int
+    if column < SLOPED:
+        base, slope = page.base[column], page.slope[column]
+    else:
+        base = page.least[column - SLOPED]
     for i in range(first, last + 1):
         if entries[i].subject:
-            off = value_of(cython.address(entries[i]), column) - page.base[column] - slope * i
+            off = value_of(cython.address(entries[i]), column) - base - slope * i
             bit = i * width
             memcpy(cython.address(raw), at + (bit >> 3), 8)
             raw |= off << (bit & 7)

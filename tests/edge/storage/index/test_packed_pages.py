@@ -114,7 +114,7 @@ def fill(harness: Harness, store: FileStore, count: int, subjects: int, seed: in
     harness.settle()
 
 
-@pytest.mark.parametrize(("subjects", "bytes_max"), [(1, 5.0), (100, 6.0)])
+@pytest.mark.parametrize(("subjects", "bytes_max"), [(1, 4.0), (100, 5.0)])
 def test_old_messages_take_few_bytes(harness: Harness, subjects: int, bytes_max: float) -> None:
     store = harness.create()
     store.open_least = store.open_wanted = 4
