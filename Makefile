@@ -22,7 +22,7 @@ SANITIZED_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_cl
 	tests/edge/storage/erase/test_erase.py tests/edge/storage/log \
 	tests/edge/storage/directory
 
-.PHONY: arm64 differ python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet bench-links bench-spark clients clients-install client-javascript client-go client-rust client-java client-c damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-jetstream sim-links sim-mutants spark-cluster wheels clean
+.PHONY: arm64 differ python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet bench-links bench-spark clients clients-install client-javascript client-go client-rust client-java client-c damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-held sim-jetstream sim-links sim-mutants spark-cluster wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -80,6 +80,10 @@ sim-bugs: $(STAMP) ext  ## Look for every planted bug with the simulator, from S
 
 sim-jetstream: $(STAMP) ext  ## Simulate a stream, its consumers and a mirror: SEED=.. STEPS=.. RUNS=.., or ARGS=--bugs
 	@$(BIN)/python -m tests.sim.jetstream --seed $(or $(SEED),0) --steps $(or $(STEPS),120) \
+		--runs $(or $(RUNS),1) $(ARGS)
+
+sim-held: $(STAMP) ext  ## Simulate what waits while a stream's leader changes: SEED=.. STEPS=.. RUNS=.., or ARGS=--bugs
+	@$(BIN)/python -m tests.sim.held --seed $(or $(SEED),0) --steps $(or $(STEPS),60) \
 		--runs $(or $(RUNS),1) $(ARGS)
 
 sim-links: $(STAMP) ext  ## Simulate a mirror and sources across a link: SEED=.. STEPS=.. RUNS=.., or ARGS=--bugs

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -105,7 +104,7 @@ class StreamRequests:
         assignment = Assignment(
             account=js.name,
             name=config.name,
-            incarnation=secrets.token_hex(16),
+            incarnation=js.account.kernel.chance.randbytes(16).hex(),
             created_ns=js.account.kernel.clock(),
             config=raw(config),
             group=NEW_GROUP if len(peers) > 1 else NO_GROUP,

@@ -47,6 +47,7 @@ class Peers(Protocol):
     """The registry of routes, as this module needs it; see `headwater.hub.routes.routes`."""
 
     peer_watchers: list[Callable[[RouteConn, bool], None]]
+    route_watchers: list[Callable[[RouteConn], None]]
     on_frame: Callable[[RouteConn, bytes, bytes], None] | None
 
     async def fence(self, server_id: str) -> None:
@@ -74,6 +75,9 @@ class Transport:
         self.methods: dict[str, Method] = {}
         self.watchers: list[Callable[[int, bool], None]] = []
         """Called with a node's number when it is there, and when it is gone."""
+        self.route_watchers: list[Callable[[int, RouteConn], None]] = []
+        """Called with a node's number and a route to it that has come up, before anything else is
+        said on it."""
         self.strangers: dict[int, int] = {}
         """Nodes of another JetStream than this one's, with its identity."""
         self._calls: dict[int, tuple[int, asyncio.Future[bytes]]] = {}
@@ -87,6 +91,7 @@ class Transport:
         """Use the routes of a node, before the first one is up."""
         self._routes = routes
         routes.peer_watchers.append(self._peer_changed)
+        routes.route_watchers.append(self._route_up)
         routes.on_frame = self.receive
 
     # -- peers ------------------------------------------------------------------
@@ -112,6 +117,13 @@ class Transport:
         for watcher in self.watchers:
             watcher(number, there)
 
+    def _route_up(self, conn: RouteConn) -> None:
+        number = number_of_name(conn.session.peer.server_name)
+        used = self.conns.get(number)
+        if used is not None and used.session.peer.server_id == conn.session.peer.server_id:
+            for watcher in self.route_watchers:
+                watcher(number, conn)
+
     def _give_up(self, number: int) -> None:
         for to, future in list(self._calls.values()):
             if to == number and not future.done():
@@ -131,13 +143,17 @@ class Transport:
         size = HEAD.size + sum(map(len, body))
         return conn is not None and self._put(conn, kind, size, body)
 
+    def beside(self, number: int, account: str) -> RouteConn | None:
+        """The route that an account has to a node."""
+        known = self.conns.get(number)
+        if known is None or self._routes is None:
+            return None
+        return self._routes.beside(known.session.peer.server_id, account)
+
     def send_beside(self, number: int, account: str, kind: bytes, body: bytes) -> bool:
         """`send`, on the route that the account has to the node: what was said of its interest
         before, or was published in it, arrives before."""
-        known = self.conns.get(number)
-        if known is None or self._routes is None:
-            return False
-        conn = self._routes.beside(known.session.peer.server_id, account)
+        conn = self.beside(number, account)
         return conn is not None and self._put(conn, kind, HEAD.size + len(body), (body,))
 
     def _put(self, conn: RouteConn, kind: bytes, size: int, body: tuple[bytes, ...]) -> bool:

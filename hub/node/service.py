@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import msgspec
 
 from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.replication.operations import KNOWN_VERSION
-from headwater.edge.ports.ports import SystemClock, SystemRandom
+from headwater.edge.ports.ports import SystemClock
 from headwater.hub.addresses import ANY, reachable
 from headwater.hub.api.admin import SystemAdmin
 from headwater.hub.api.cluster import Cluster
@@ -106,16 +105,16 @@ class ClusterService:
         """The store is open: make the groups, and leave ordinary streams to the node."""
         node, jetstream = self.node, self._jetstream
         assert node is not None and jetstream is not None
-        clock = SystemClock()
+        clock = node.kernel.source() or SystemClock()
         self._groups = groups = StreamGroups(jetstream)
         store = GroupStore(
             jetstream.store(),
             stream_lifecycle.group_of,
             self._naming,
             self._machine,
-            time.time_ns(),
+            node.kernel.wall_ns(),
         )
-        chance = SystemRandom()
+        chance = node.kernel.chance
         driver = Driver(node.kernel, store, self._transport, clock, chance)
         group = MetaGroup(driver, self._state)
         applier = Applier(jetstream, self._state, self._transport.number)

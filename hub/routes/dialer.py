@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 import socket
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol
@@ -110,7 +109,8 @@ class Dialer:
         grown = RETRY_S
         if self.routes.options.connect_backoff:
             grown = min(RETRY_MAX_S, RETRY_S * 2.0 ** min(self._failures, 16))
-        return grown * random.uniform(0.5, 1.0)
+        part: int = self.routes.node.kernel.chance.below(1 << 20)
+        return grown * (0.5 + part / (1 << 21))
 
     async def _attempt(self, account: str) -> bool:
         """Dial once, for a shared route or for that of an account; whether it came to be used, and

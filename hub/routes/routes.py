@@ -113,6 +113,9 @@ class Routes:
         self.peer_watchers: list[Callable[[RouteConn, bool], None]] = []
         """Called with the route on which a node speaks: when it has come up or another one has
         taken its place, and when the last one has ended."""
+        self.route_watchers: list[Callable[[RouteConn], None]] = []
+        """Called with each route that is up, behind the interest that it was told, and before
+        anything else is said on it."""
         self.on_frame: Callable[[RouteConn, bytes, bytes], None] | None = None
         """Takes what other nodes say to this one; see `cluster.transport`."""
         node.facts.cluster = self.cluster
@@ -437,6 +440,8 @@ class Routes:
             conn.ping(behind=True)
         self._ping_later(conn, FIRST_PING_S)
         self._choose_speaker(peer)
+        for watcher in self.route_watchers:
+            watcher(conn)
 
     def _announced_mode(self, session: RouteSession) -> str:
         """How INFO names the mode of compression that was agreed on."""

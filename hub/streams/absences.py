@@ -133,8 +133,11 @@ class Absences:
         self._holders: dict[int, set[Any]] = {}
         """By group: routes of nodes that hold messages for its leader. A leader shares the set
         with its sinks."""
+        self._shut: dict[tuple[int, Any], Any] = {}
+        """Timers by group and route of a node that holds: they end it when the node does not."""
         self._stopped = False
         transport.watchers.append(self._peer_changed)
+        transport.route_watchers.append(self._route_up)
         handlers = {
             b"leaves": self._leaves,
             b"led": self._led_by,
@@ -233,12 +236,19 @@ class Absences:
 
     def _holds(self, number: int, notice: Notice) -> None:
         conn = self.transport.arriving
-        self._holders.setdefault(notice.group, set()).add(conn)
-        self.jetstream.kernel.loop.call_later(SHUT_SECONDS, self._open, notice, conn)
+        holders = self._holders.setdefault(notice.group, set())
+        holders.add(conn)
+        loop, key = self.jetstream.kernel.loop, (notice.group, conn)
+        if (timer := self._shut.get(key)) is not None:
+            timer.cancel()
+        self._shut[key] = loop.call_later(SHUT_SECONDS, self._open, notice, conn)
         stream = self._stream(notice)
         for sink in stream.sinks if stream is not None else ():
             if isinstance(sink, LastIngest):
                 sink.senders.discard(conn)
+            elif isinstance(sink, IngestSink):
+                # It may lead already: what the other node said waited on a route that stalled.
+                sink.shut = holders
         absence = self.absent.get(notice.group)
         if absence is not None:
             for holding in absence.sinks:
@@ -249,6 +259,8 @@ class Absences:
 
     def _open(self, notice: Notice, conn: Any) -> None:
         """Take from a node again what it publishes."""
+        if (timer := self._shut.pop((notice.group, conn), None)) is not None:
+            timer.cancel()
         holders = self._holders.get(notice.group)
         if holders is None:
             return
@@ -288,6 +300,14 @@ class Absences:
             if group and leader == number and len(assignment.peers) > 1:
                 notice = Notice(assignment.account, assignment.name, group, term)
                 self._begin(notice, set())
+
+    def _route_up(self, number: int, conn: RouteConn) -> None:
+        """A route has come up: let the other node know what is held here, before it draws
+        messages by its interest."""
+        for absence in self.absent.values():
+            notice = absence.notice
+            if self.transport.beside(number, notice.account) is conn:
+                self._announce_to(number, b"holds", notice)
 
     # -- holding ----------------------------------------------------------------------
 
@@ -430,9 +450,12 @@ class Absences:
         return stream if stream is not None and stream.group == named.group else None
 
     def _announce(self, kind: bytes, notice: Notice) -> None:
-        body = msgspec.msgpack.encode(notice)
         for number in list(self.transport.conns):
-            self.transport.send_beside(number, notice.account, kind, body)
+            self._announce_to(number, kind, notice)
+
+    def _announce_to(self, number: int, kind: bytes, notice: Notice) -> None:
+        body = msgspec.msgpack.encode(notice)
+        self.transport.send_beside(number, notice.account, kind, body)
 
     def stop(self) -> None:
         """The node stops: hold nothing, and let who waits for an answer hear so."""

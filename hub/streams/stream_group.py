@@ -185,13 +185,13 @@ class StreamGroup:
         replica = self.replica
         if replica.waiting:
             replica.apply([])
-            self._lead_if_due(raft)
+        self._lead_if_due(raft)
         if self.eager:
             self._stand(raft)
         self.leadership.look_at(raft, replica.applied)
         stream = self.stream
         if stream is not None:
-            stream.replicator.sure(self.leadership.left(raft))
+            stream.replicator.sure(self._left(raft))
             stream.replicator.offer()
             if self.farewell is not None:
                 self._go_on(raft, self.farewell)
@@ -263,10 +263,12 @@ class StreamGroup:
     # -- leading --------------------------------------------------------------
 
     def _lead_if_due(self, raft: Raft) -> None:
-        """A leader's first entry is applied, so everything before it is, too."""
+        """A leader's first entry is applied, so everything before it is, too. One that was asked
+        to hand over before that takes nothing, unless nobody else stands."""
         replica = self.replica
         if (
             not raft.is_leader
+            or raft.transfer.target
             or self.machine.lives
             or replica.waiting
             or replica.store is None
@@ -291,7 +293,13 @@ class StreamGroup:
     def _confirmed(self, leads: bool) -> None:
         stream = self.stream
         if stream is not None and leads and self.raft is not None:
-            stream.replicator.sure(self.leadership.left(self.raft))
+            stream.replicator.sure(self._left(self.raft))
+
+    def _left(self, raft: Raft) -> int:
+        """For how many ns consumers may hand out messages. Who hands over has none: what it hands
+        out would be written down nowhere, and an ack of it goes to the next leader."""
+        leaves = self.farewell is not None and self.farewell.since >= 0
+        return 0 if leaves else self.leadership.left(raft)
 
     @property
     def sure(self) -> bool:
@@ -412,6 +420,7 @@ class StreamGroup:
             return
         stream_lifecycle.refuse_publishes(self._account(), stream)
         farewell.since = raft.ticks
+        stream.replicator.sure(0)
         stream.replicator.flush()
         self._go_on(raft, farewell)
         self.touch(raft)
@@ -433,6 +442,7 @@ class StreamGroup:
             self.farewell = None
             stream_lifecycle.accept_publishes(self._account(), stream)
             self.on_publishes(stream)
+            self._confirm()
 
     # -- what may be asked ----------------------------------------------------
 

@@ -1,5 +1,6 @@
 """A machine of the simulation: a disk, clocks, and at most one start of the shipped node on it."""
 
+import asyncio
 import errno
 from collections.abc import Callable
 from typing import Any
@@ -37,11 +38,12 @@ class SimJetStream(NodeJetStream):
     """JetStream over a disk in memory."""
 
     disk: StoreDisk
+    segment_bytes = SEGMENT_BYTES
 
     def store_options(self) -> StoreOptions:
         return StoreOptions(
             self.disk.twin.root / "data",
-            SEGMENT_BYTES,
+            self.segment_bytes,
             numbered_elsewhere=stream_lifecycle.numbered_elsewhere,
             clock=self.kernel.source(),
             chance=self.kernel.chance,
@@ -56,6 +58,7 @@ class SimNode(Node):
     def make_jetstream(self) -> NodeJetStream:
         made = SimJetStream(self.kernel, self.options, self.account)
         made.disk = self.machine.disk
+        made.segment_bytes = self.machine.segment_bytes
         return made
 
     def _listen(self) -> None:
@@ -99,6 +102,8 @@ class SimLeafs(LeafService):
 
 class Machine:
     """One disk and one clock; `node` is None while it is off."""
+
+    segment_bytes = SEGMENT_BYTES
 
     def __init__(
         self, world: World, name: str, network: Network, dials: bool, compression: str = ""
@@ -163,11 +168,9 @@ class Machine:
         chance = self.chance.fork(f"life {self.life}")
         self.node = node = SimNode(self.options(), loop, self.clock, chance)
         node.machine = self
-        leafs = SimLeafs(self.network, self.dials, self.compression)
-        node.services += [leafs, OriginService(leafs)]
-        self.leafs = leafs
+        self.plug(node)
         try:
-            node.start()
+            self.begin(node)
         except (StoreError, OSError) as error:
             self.world.note(f"{self.name}: does not start: {error}")
             full = isinstance(error, OSError) and error.errno == errno.ENOSPC
@@ -177,6 +180,24 @@ class Machine:
         self._after_round()
         if not self.gone:
             self.on_start(self)
+
+    def begin(self, node: SimNode) -> None:
+        """Start a node as its own loop does."""
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(self.loop)
+        try:
+            node.start()
+        finally:
+            asyncio._set_running_loop(before)
+
+    def plug(self, node: SimNode) -> None:
+        """Give a node that is about to start what connects it to others."""
+        self.leafs = SimLeafs(self.network, self.dials, self.compression)
+        node.services += [self.leafs, OriginService(self.leafs)]
+
+    def unplug(self) -> None:
+        """The node is off: its connections end."""
+        self.network.reset()
 
     def start_again(self) -> None:
         """`start`, if nobody has done so."""
@@ -236,7 +257,7 @@ class Machine:
             self.clock.switch_on()
         else:
             self.disk.kill(self.chance)
-        self.network.reset()
+        self.unplug()
         self.on_down(self, harm)
 
     def _accept(self, sock: SimSocket) -> bool:
@@ -261,12 +282,16 @@ class Machine:
             return
 
         def send() -> None:
-            node.accounts[ACCOUNT].send(
-                subject.encode(), payload, reply.encode(), headers, own=True
-            )
+            account = node.accounts[ACCOUNT]
+            taken = account.send(subject.encode(), payload, reply.encode(), headers, own=True)
+            if not taken and reply:
+                self.unheard(reply)
             node.kernel.turn()
 
         self.loop.call_soon(send)
+
+    def unheard(self, reply: str) -> None:
+        """Nobody has heard what was published with `reply`."""
 
     def listen(self, subject: str, told: Callable[[bytes, bytes, bytes], None]) -> CallbackSink:
         """Hear (reply, headers, payload) of what is published on a subject in this start."""

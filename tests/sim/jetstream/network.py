@@ -100,14 +100,15 @@ class Way:
 class Wire:
     """One connection."""
 
-    def __init__(self, network: "Network") -> None:
+    def __init__(self, network: "Network", near: str = "edge", far: str = "hub") -> None:
+        """`near` is the machine that dials, `far` the one that listens."""
         self.network = network
         self.world = network.world
-        near, a = socket.socketpair()
-        far, b = socket.socketpair()
+        near_end, a = socket.socketpair()
+        far_end, b = socket.socketpair()
         for inner in (a, b):
             inner.setblocking(False)
-        self.ends = (SimSocket(near, "edge", "hub"), SimSocket(far, "hub", "edge"))
+        self.ends = (SimSocket(near_end, near, far), SimSocket(far_end, far, near))
         self.inner = (a, b)
         self.ways = (Way(self, a, b), Way(self, b, a))
         self.closed = False

@@ -1,0 +1,46 @@
+"""What happens in a run, drawn from its seed before it begins, so that steps can be left out."""
+
+from dataclasses import dataclass
+
+from headwater.edge.ports.twins.chance import SeededRandom
+from tests.sim.jetstream.plan import Step
+
+WORK = (
+    *("publish",) * 34,
+    *("burst",) * 4,
+    *("pull",) * 12,
+    *("look",) * 4,
+)
+GENTLE = (*("handover",) * 8, *("stop",) * 2)
+"""What clients notice as a pause, and nothing else."""
+HARD = (*("handover",) * 3, *("stop",), *("kill",) * 4, *("part",) * 3, *("both",))
+FAULT_PERCENT = 16
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a run is like."""
+
+    gentle: bool
+    """Leaders change by handovers alone."""
+    storage: str
+    listened: bool
+    """Whether somebody else listens to the stream's subjects on every node."""
+
+
+def draw(seed: int, count: int) -> tuple[Setting, list[Step]]:
+    """The setting and the plan of a seed."""
+    chance = SeededRandom(f"held {seed}")
+    setting = Setting(
+        gentle=bool(chance.below(2)),
+        storage=("file", "memory")[chance.below(2)],
+        listened=bool(chance.below(3)),
+    )
+    faults = GENTLE if setting.gentle else HARD
+    steps = []
+    for _ in range(count):
+        kinds = faults if chance.below(100) < FAULT_PERCENT else WORK
+        kind = kinds[chance.below(len(kinds))]
+        ms = 1 + chance.below(40 if chance.below(4) else 900)
+        steps.append(Step(ms, kind, *(chance.below(1 << 30) for _ in range(3))))
+    return setting, steps
