@@ -1,4 +1,4 @@
-"""A stream with an origin while its leader changes: each leader goes on where the one before was."""
+"""A stream with an origin while its leader changes: each goes on where the one before was."""
 
 from functools import partial
 from typing import Any
