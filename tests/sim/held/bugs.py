@@ -52,14 +52,6 @@ def _late_holds_unheeded(original: Any) -> Any:
     return holds
 
 
-def _early_opening(original: Any) -> Any:
-    def holds(self: Absences, number: int, notice: Any) -> None:
-        self._shut.clear()
-        original(self, number, notice)
-
-    return holds
-
-
 def _newest_first(original: Any) -> Any:
     def release(self: Absences, absence: Any, to: int) -> None:
         absence.held = deque(reversed(absence.held))
@@ -210,11 +202,6 @@ _BUGS = (
         "old-news-believed",
         "what an earlier leader said last is believed",
         ((Absences, "_is_past", _constant(lambda *arguments: False)),),
-    ),
-    Bug(
-        "opened-too-early",
-        "the time limit of an earlier change of leaders ends a later one",
-        ((Absences, "_holds", _early_opening),),
     ),
     Bug(
         "leaving-not-told",
