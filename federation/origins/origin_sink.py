@@ -269,7 +269,7 @@ class OriginSink(Sink):
                 copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
                 copy.subject_len = PyBytes_GET_SIZE(subject)
                 break
-        if not self.mirror and self.stream.transform is not None:
+        if self.stream.transform is not None:
             changed: bytes = self.stream.transform.apply(
                 copy.subject, copy.subject_len, self.kernel.random()
             )

@@ -245,7 +245,6 @@ COPY: dict[str, list[Any]] = {
     "deny_delete": [True],
     "allow_rollup_hdrs": [True],
     "allow_msg_ttl": [True],
-    "allow_msg_counter": [True],
     "mirror_direct": [True],
     "first_seq": [5],
 }

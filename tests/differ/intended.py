@@ -207,7 +207,8 @@ def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
             if at["stream_seq"] < at_there["stream_seq"]:
                 return ""
             found = "positions"
-        if leaves and one["config"]["ack_policy"] == "all" and _not_before(floor_there, floor):
+        before = one["config"]["ack_policy"] in ("all", "flow_control")
+        if leaves and before and _not_before(floor_there, floor):
             found = "all before it"
             continue
         fewer = [other[key] - one[key] for key in COUNTS]

@@ -1,6 +1,7 @@
 """Plays a history on both servers at once, step for step, and compares what comes of each step."""
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import json
@@ -24,6 +25,7 @@ it found too old is not gone; so often who asked is asked again."""
 AGES = re.compile(r'"max_age": [1-9]|TTL|_ttl": ([1-9]|true)|"name": "%M"')
 """What a history has in it whose messages end by themselves."""
 
+ORIGINS = re.compile(r"(Nats-Stream-Source: .* )\S+")
 LATE = re.compile("consumer_(delete|reset)_response")
 
 HELD = api("STREAM.INFO.%", {"subjects_filter": ">"})
@@ -144,6 +146,8 @@ def pruned(value: Any) -> Any:
     if value.get("err_code") == 10069:
         # Its map of consumers has no order.
         return {**value, "description": sorted(re.split("[, ]+", value["description"]))}
+    if "hdrs" in value:
+        value = {**value, "hdrs": headers_of(value["hdrs"])}
     # The filter of a mirror is told as soon as the mirror has begun.
     if "did_create" in value and "mirror" in value:
         mirror = {key: one for key, one in value["mirror"].items() if key != "filter_subject"}
@@ -154,6 +158,11 @@ def pruned(value: Any) -> Any:
     # An update repeats where a stream began, and changes it not.
     dropped = {"headwater", "_nats.ver"} | ({"first_seq"} if "retention" in value else set())
     return {key: pruned(one) for key, one in value.items() if key not in dropped}
+
+
+def headers_of(text: str) -> str:
+    """A header block as answers have it; which origin a source follows is its own."""
+    return ORIGINS.sub(r"\1", base64.b64decode(text).decode(errors="replace"))
 
 
 class Player:

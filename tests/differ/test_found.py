@@ -125,7 +125,18 @@ SOURCES: dict[str, dict[str, Any]] = {
     "with transforms": {"subject_transforms": [
         {"src": "%.a", "dest": ""}, {"src": "%.b", "dest": "x.b"}]},
 }  # fmt: skip
+MIRROR = {"name": "%M", "mirror": {"name": "%"}, "subject_transform": {"src": ">", "dest": "z.>"}}
 HISTORIES: dict[str, list[Step]] = {
+    "a mirror gives its messages other subjects": [
+        STREAM, publish("a"), api("STREAM.CREATE.%M", MIRROR), wait(1.6), publish("b"), wait(0.6),
+        api("STREAM.INFO.%M", {"subjects_filter": ">"}), api("STREAM.MSG.GET.%M", {"seq": 1}),
+    ],
+    "copies count not as consumers": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "max_consumers": 1}),
+        consumer(), publish("a"), api("STREAM.CREATE.%M", {"name": "%M", "sources": [
+            {"name": "%"}]}), wait(1.6), api("STREAM.INFO.%M", {"subjects_filter": ">"}), INFO,
+        api("CONSUMER.CREATE.%.D", {"stream_name": "%", "config": {"durable_name": "D"}}),
+    ],
     **{f"the last message of a source {name}": copied(**source)
         for name, source in SOURCES.items()},
     "a message that waits for its time goes before what is sent again": [

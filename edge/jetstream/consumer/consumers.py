@@ -53,9 +53,10 @@ def create(
         return existing, _change(stream, existing, config, action)
     if action == "update":
         raise errors.CONSUMER_DOES_NOT_EXIST.error()
-    _check_count(stream, limits)
-    if stream.config.retention == "workqueue" and not config.direct and not config.sourcing:
-        _check_work_queue(stream, config)
+    if not config.direct and not config.sourcing:
+        _check_count(stream, limits)
+        if stream.config.retention == "workqueue":
+            _check_work_queue(stream, config)
     name = _name(stream, config, name)
     return create_consumer(stream, config, name)
 
@@ -90,7 +91,7 @@ def add(consumer: Delivery) -> None:
 
 
 def _check_count(stream: Any, limits: consumer_config.Limits) -> None:
-    there = limitable(stream)
+    there = [found for found in limitable(stream) if not found.config.sourcing]
     own = stream.config
     tier = [
         each
