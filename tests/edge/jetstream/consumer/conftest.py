@@ -66,6 +66,7 @@ class World:
             direct_bytes_max=1 << 20,
             transfers=Transfers(),
             api_subjects=(b"$JS.API.>",),
+            request_queue_limit=0,
             origin_driver_factory=None,
             on_consumer_made=lambda consumer: None,
             storage=None,
