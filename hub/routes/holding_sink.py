@@ -38,10 +38,15 @@ class HoldingSink(CallbackSink):
 
 @cython.ccall
 def hand_to(
-    sink: Sink, subject: bytes, reply: bytes, headers: bytes, payload: bytes
+    sink: Sink,
+    subject: bytes,
+    reply: bytes,
+    headers: bytes,
+    payload: bytes,
+    sender: Endpoint = None,
 ) -> cython.bint:
-    """Deliver a message to one sink of this node, as if it had just come by a route; whether the
-    sink took it. `headers` is a whole block or empty."""
+    """Deliver a message to one sink of this node, as if it had just come by a route, `sender` where
+    the sink asks for that; whether it took it. `headers` is a whole block or empty."""
     m: Msg
     m.via = FROM_PEER
     body: bytes = headers + payload if headers else payload
@@ -54,4 +59,4 @@ def hand_to(
     m.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
     m.header_len = PyBytes_GET_SIZE(headers)
     m.size = PyBytes_GET_SIZE(body)
-    return sink.deliver(cython.address(m), None) > 0
+    return sink.deliver(cython.address(m), sender) > 0

@@ -279,7 +279,7 @@ class Absences:
             held = msgspec.msgpack.decode(body, type=Held)
         except msgspec.DecodeError as error:
             raise ValueError(str(error)) from error
-        self._hand_in(held)
+        self._hand_in(held, self.transport.arriving)
 
     def _peer_changed(self, number: int, there: bool) -> None:
         if there:
@@ -418,15 +418,18 @@ class Absences:
         body = msgspec.msgpack.encode(held)
         return self.transport.send_beside(to, held.account, b"held", body)
 
-    def _hand_in(self, held: Held) -> None:
-        """Give a message to the stream that it is for, or let it wait on when nobody leads that."""
+    def _hand_in(self, held: Held, conn: RouteConn | None = None) -> None:
+        """Give a message to the stream that it is for, or let it wait on when nobody leads that.
+        `conn` is the route that it came on: a leader that is about to leave takes what is on its
+        way there, or this message would be behind what follows."""
         stream = self._stream(held)
         if stream is not None:
             for sink in stream.account.sinks(held.subject):
                 owner = getattr(getattr(sink, "consumer", None), "stream", None)
                 mine = isinstance(sink, IngestSink) and sink.stream is stream
                 message = (held.subject, held.reply, held.headers, held.payload)
-                if (mine or owner is stream) and hand_to(sink, *message):
+                sender = conn if isinstance(sink, LastIngest) else None
+                if (mine or owner is stream) and hand_to(sink, *message, sender):
                     return
         absence = self.absent.get(held.group)
         if absence is None or not self._hold(absence, held):

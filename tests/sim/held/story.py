@@ -300,7 +300,8 @@ class Story:
             self.world.later((step.c % 120) * MS_NS, self._stop, member)
 
     def _stop(self, member: Member) -> None:
-        if member.is_up and not member.gone:
+        if not self.calm and all(each.is_up and not each.gone for each in self.members):
+            self.book.trouble(loses=True)
             member.stop()
 
     def _do_kill(self, step: Step) -> None:
