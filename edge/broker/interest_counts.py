@@ -15,7 +15,7 @@ class InterestCounts:
 
     `letter` begins the verbs, `lead` stands before the subject: an account's name, or nothing. A
     kind of link says which sinks its peers are to know of (`concerns`), and sends the lines
-    (`send`).
+    (`send_key`).
     """
 
     def __init__(self, letter: bytes, lead: bytes):
@@ -25,24 +25,25 @@ class InterestCounts:
 
     @property
     def subjects(self) -> list:
-        """Subjects and queues announced now."""
+        """Subjects, queues and origins announced now."""
         return list(self.counts)
 
     def interest_added(self, sink: Sink) -> None:
         """The account gained a sink."""
-        if self.concerns(sink) and (
-            self.add(sink.subject, sink.queue, sink.weight) or sink.queue is not None
-        ):
-            self.send(self.line((sink.subject, sink.queue)))
+        if not self.concerns(sink):
+            return
+        key: tuple = (sink.subject, sink.queue, self.origin_of(sink))
+        if self.add(key, sink.weight) or sink.queue is not None:
+            self.send_key(key)
 
     def interest_removed(self, sink: Sink) -> None:
         """The account lost a sink."""
-        key = (sink.subject, sink.queue)
+        key: tuple = (sink.subject, sink.queue, self.origin_of(sink))
         if key in self.counts and self.concerns(sink):
             self.subtract(key, sink.weight)
 
-    def send(self, line: bytes) -> None:
-        """Tell every peer; for a kind of link to say how."""
+    def send_key(self, key: tuple) -> None:
+        """Tell every peer how one key stands; for a kind of link to say how."""
 
     def lines(self) -> bytes:
         """Everything, for a link that has just come up."""
@@ -54,7 +55,7 @@ class InterestCounts:
         for item in account.trie.everything():
             sink = cython.cast(Sink, item)
             if self.concerns(sink):
-                self.add(sink.subject, sink.queue, sink.weight)
+                self.add((sink.subject, sink.queue, self.origin_of(sink)), sink.weight)
         account.add_watcher(self)
 
     @cython.cfunc
@@ -64,12 +65,16 @@ class InterestCounts:
         return True
 
     @cython.cfunc
+    def origin_of(self, sink: Sink) -> bytes:
+        """The cluster that peers have to know a sink stands for; None for none."""
+        return None
+
+    @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def add(self, subject: bytes, queue: bytes, weight: cython.int) -> cython.bint:
+    def add(self, key: tuple, weight: cython.int) -> cython.bint:
         """Count a sink; whether it is the first of its key."""
-        key = (subject, queue)
         first: cython.bint = key not in self.counts
-        self.counts[key] = self.counts.get(key, 0) + (1 if queue is None else weight)
+        self.counts[key] = self.counts.get(key, 0) + (1 if key[1] is None else weight)
         return first
 
     @cython.cfunc
@@ -79,14 +84,14 @@ class InterestCounts:
         self.counts[key] -= 1 if queue is None else weight
         gone: bool = self.counts[key] <= 0
         if gone or queue is not None:
-            self.send(self.line(key))
+            self.send_key(key)
         if gone:
             del self.counts[key]
 
     @cython.cfunc
     def line(self, key: tuple) -> bytes:
         """The line for one key as it stands."""
-        subject, queue = key
+        subject, queue, _ = key
         weight = self.counts[key]
         if weight <= 0:
             group: bytes = b"" if queue is None else b" " + queue

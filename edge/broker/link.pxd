@@ -5,8 +5,18 @@ from headwater.edge.broker.lanes cimport LanedConn
 from headwater.edge.kernel.kernel cimport Kernel, Msg, Sink
 from headwater.edge.subjects.trie cimport Match
 
+cdef class Link
+
 cdef class RemoteSub(Sink):
     cdef public bytes account           # name of its account, for links that serve several; or None
+    cdef public bytes origin            # cluster behind a leaf link of the peer that wants it; or None
+
+cdef class Arrival:
+    cdef Msg* message                   # the message of a peer that is being routed; NULL for none
+    cdef Link link                      # by which it came
+    cdef bytes origin                   # cluster that it came from by a leaf link, here or at the peer; b"" when unknown
+
+cdef Arrival arrival
 
 cdef class Link(LanedConn):
     cdef public object session          # handshake and life of this link
@@ -22,14 +32,16 @@ cdef class Link(LanedConn):
     cdef public long long rtt_ns        # of the last PING; 0 before the first
     cdef unsigned char letter           # the first one of its message and interest verbs
     cdef readonly bint named            # whether frames name an account before the subject
+    cdef bint tells_origin              # whether frames may name a cluster before all else
     cdef bint collected                 # whether the message being routed goes to the peer
     cdef bytes name                     # account that it goes out for, when `named`
     cdef list queues                    # the queue groups of the peer that were chosen for it
-    cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* body, Py_ssize_t room, bint with_headers) except? -2
+    cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* body, Py_ssize_t room) except? -2
     cdef int inbound(self, const unsigned char* name, Py_ssize_t n, Msg* m, tuple only) except -1
     cdef int route(self, Account account, Msg* m, Match match, tuple only) except -1
     cdef int route_traced(self, Account account, Msg* m, Match match, tuple only) except -1
     cdef bint may_leave(self, Msg* m) except -1
+    cdef bytes origin_of(self, Msg* m)
     cdef int write(self, Msg* m) except -1
     cdef int verb(self, bytes line) except -1
     cpdef fail(self, str error, str reason)

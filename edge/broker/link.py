@@ -156,12 +156,28 @@ class RemoteSub(Sink):
         queue: bytes | None,
         weight: int,
         account: bytes | None = None,
+        origin: bytes | None = None,
     ):
         Sink.__init__(self, subject, queue)
         self.owner = owner
         self.remote = True
         self.weight = weight
         self.account = account
+        self.origin = origin
+
+
+@cython.cclass
+class Arrival:
+    """The message of a peer that is being routed, and whence it came: it must not go back to the
+    cluster that it came from, nor by two ways to one."""
+
+    def __init__(self):
+        self.message = cython.NULL
+        self.link = None
+        self.origin = b""
+
+
+arrival = Arrival()
 
 
 @cython.cclass
@@ -210,9 +226,13 @@ class Link(LanedConn):
                 line > 5
                 and self.ready
                 and memcmp(data + pos + 1, MSG_TAIL, 4) == 0
-                and (data[pos] == self.letter or data[pos] == 72)
+                and (
+                    data[pos] == self.letter
+                    or data[pos] == 72
+                    or (data[pos] == 76 and self.tells_origin)
+                )
             ):
-                used = self.message(data + pos, line, at + 1, n - pos - line - 1, data[pos] == 72)
+                used = self.message(data + pos, line, at + 1, n - pos - line - 1)
             else:
                 if self.deciding:
                     break
@@ -234,14 +254,17 @@ class Link(LanedConn):
         n: cython.Py_ssize_t,
         body: cython.p_const_uchar,
         room: cython.Py_ssize_t,
-        with_headers: cython.bint,
     ) -> cython.Py_ssize_t:
         """Take one message in; returns the body's bytes used, or -1 when it is not complete."""
         starts: cython.Py_ssize_t[512]
         ends: cython.Py_ssize_t[512]
         count: cython.int
+        # LMSG <cluster> [<account>] <subject> ... <header size> <size>, on links that tell origins.
+        with_origin: cython.bint = self.tells_origin and line[0] == 76
+        with_headers: cython.bint = with_origin or line[0] == 72
         numbers: cython.int = 2 if with_headers else 1
-        first: cython.int = 1 if self.named else 0
+        lead: cython.int = 1 if with_origin else 0
+        first: cython.int = lead + (1 if self.named else 0)
         i: cython.Py_ssize_t
         k: cython.Py_ssize_t
         m: Msg
@@ -288,7 +311,16 @@ class Link(LanedConn):
             only = tuple([text_of(line + starts[k], ends[k] - starts[k]) for k in range(i, count)])
         count_in(self, cython.address(m))
         self.message_end = body + m.size + 2
-        self.inbound(line + starts[0], ends[0] - starts[0], cython.address(m), only)
+        outer_message: cython.pointer(Msg) = arrival.message
+        outer_link: Link = arrival.link
+        outer_origin: bytes = arrival.origin
+        arrival.message = cython.address(m)
+        arrival.link = self
+        arrival.origin = text_of(line + starts[0], ends[0] - starts[0]) if with_origin else b""
+        try:
+            self.inbound(line + starts[lead], ends[lead] - starts[lead], cython.address(m), only)
+        finally:
+            arrival.message, arrival.link, arrival.origin = outer_message, outer_link, outer_origin
         return m.size + 2
 
     def broken(self, reason: str) -> int:
@@ -374,6 +406,17 @@ class Link(LanedConn):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
+    def may_take(self, m: cython.pointer(Msg)) -> cython.bint:
+        """Whether the peer may be the one of a queue group that gets a message."""
+        return self.may_leave(m)
+
+    @cython.cfunc
+    def origin_of(self, m: cython.pointer(Msg)) -> bytes:
+        """The cluster that the peer has to know a message is from; None for none."""
+        return None
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def write(self, m: cython.pointer(Msg)) -> cython.int:
         """Append the frame of a message to the output."""
         o: cython.p_uchar
@@ -383,6 +426,7 @@ class Link(LanedConn):
         header_len: cython.Py_ssize_t = m.header_len
         names: cython.Py_ssize_t = PyBytes_GET_SIZE(self.name) if self.named else 0
         groups: bytes = b""
+        origin: bytes = self.origin_of(m) if self.tells_origin else None
         in_bulk: cython.bint = not self.kernel.urgent and is_bulk(m)
         if header_len and not self.headers:
             body += header_len
@@ -393,6 +437,7 @@ class Link(LanedConn):
         begin = o = self.reserve(
             FRAME_OVERHEAD
             + names
+            + (0 if origin is None else PyBytes_GET_SIZE(origin) + 1)
             + m.subject_len
             + m.reply_len
             + m.shown_len
@@ -403,6 +448,12 @@ class Link(LanedConn):
         o[0] = 72 if header_len else self.letter
         memcpy(o + 1, MSG_TAIL, 4)
         o += 5
+        if origin is not None:
+            begin[0] = 76
+            memcpy(o, PyBytes_AS_STRING(origin), PyBytes_GET_SIZE(origin))
+            o += PyBytes_GET_SIZE(origin)
+            o[0] = 32
+            o += 1
         if self.named:
             memcpy(o, PyBytes_AS_STRING(self.name), names)
             o[names] = 32
@@ -412,7 +463,7 @@ class Link(LanedConn):
         o[0] = 32
         o += 1
         o = put_receivers(o, m, groups)
-        if header_len:
+        if header_len or origin is not None:
             o += put_number(o, header_len)
             o[0] = 32
             o += 1

@@ -43,6 +43,7 @@ cdef class Endpoint(Task):
     cdef int count_sent(self, Py_ssize_t n) except -1
     cdef int collect(self, Sink sink) except -1
     cdef int emit(self, Msg* m) except -1
+    cdef bint may_take(self, Msg* m) except -1
 
 cdef class Sink:
     cdef public bytes subject

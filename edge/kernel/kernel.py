@@ -135,6 +135,12 @@ class Endpoint(Task):
         """Queue the message once for everything collected."""
         return 0
 
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def may_take(self, m: cython.pointer(Msg)) -> cython.bint:
+        """Whether a message may be given to a member of a queue group behind this endpoint."""
+        return True
+
 
 @cython.cclass
 class Sink:

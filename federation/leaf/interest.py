@@ -1,14 +1,16 @@
 """What this node wants from the peer of one leaf link, kept true by LS+ and LS- lines.
 
 The sources of the account's subject mappings are interest, too: what comes on them goes on to
-subjects that somebody may want. A spoke speaks for itself and for the spokes behind it; a hub
-speaks for everybody but the peer and its cluster.
+subjects that somebody may want. A spoke speaks for itself and for the spokes behind it, and not for
+other nodes of its cluster, which have links of their own. A hub speaks for everybody but the peer
+and its cluster, by whichever of its own nodes that is linked.
 """
 
 import cython
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import Peer
 from cython.cimports.headwater.edge.broker.interest_counts import InterestCounts
+from cython.cimports.headwater.edge.broker.link import RemoteSub
 from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Sink
 from cython.cimports.headwater.federation.leaf.leaf_conn import LeafConn
 
@@ -38,7 +40,7 @@ class Interest(InterestCounts):
         self.begin_counting(account)
         self.mapped = self.sources(account)
         for subject in self.mapped:
-            self.add(subject, None, 1)
+            self.add((subject, None, None), 1)
         lines: list = [b"LS+ " + subject + b"\r\n" for subject in always]
         self.conn.queue(self.lines() + b"".join(lines))
 
@@ -48,10 +50,10 @@ class Interest(InterestCounts):
         old: frozenset = self.mapped
         self.mapped = fresh
         for subject in fresh - old:
-            if self.add(subject, None, 1):
-                self.send(self.line((subject, None)))
+            if self.add((subject, None, None), 1):
+                self.send_key((subject, None, None))
         for subject in old - fresh:
-            self.subtract((subject, None), 1)
+            self.subtract((subject, None, None), 1)
 
     @cython.cfunc
     def sources(self, account: Account) -> frozenset:
@@ -77,8 +79,14 @@ class Interest(InterestCounts):
                 return False
             if conn.spoke and owner.spoke and not loop:
                 return False
+        elif sink.remote:
+            origin: bytes = cython.cast(RemoteSub, sink).origin
+            if origin is not None and (self.isolated or origin == conn.cluster):
+                return False
+            if conn.spoke:
+                return False
         return self.principal.may_be_asked(sink.subject)
 
-    def send(self, line: bytes) -> None:
+    def send_key(self, key: tuple) -> None:
         """Queue a line."""
-        self.conn.queue(line)
+        self.conn.queue(self.line(key))

@@ -11,15 +11,10 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import PUBLISH, Peer, authorize
-from cython.cimports.headwater.edge.broker.link import Link, RemoteSub
+from cython.cimports.headwater.edge.broker.link import Link, RemoteSub, arrival
 from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Kernel, Msg
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.libc.string import memcmp
-
-# The link whose message is being routed, and that message: it must not reach another member of
-# the peer's cluster.
-routing_link = cython.declare(object, None)
-routing_message = cython.declare(cython.pointer(Msg), cython.NULL)
 
 
 @cython.cfunc
@@ -49,7 +44,6 @@ class LeafConn(Link):
         only: tuple,
     ) -> cython.int:
         """Route a message of the peer to everybody who wants it here and beyond."""
-        global routing_link, routing_message
         subject: bytes
         if not authorize(self.principal, PUBLISH, m.subject, m.subject_len, m.via, None):
             self.session.message_denied(self, text_of(m.subject, m.subject_len))
@@ -63,13 +57,8 @@ class LeafConn(Link):
                 subject = mapped
                 m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
                 m.subject_len = PyBytes_GET_SIZE(subject)
-        routing_link = self
-        routing_message = m
-        try:
-            self.route(self.account, m, self.match_for(m.subject, m.subject_len), only)
-        finally:
-            routing_link = None
-            routing_message = cython.NULL
+        arrival.origin = self.cluster
+        self.route(self.account, m, self.match_for(m.subject, m.subject_len), only)
         return 0
 
     @cython.cfunc
@@ -90,15 +79,15 @@ class LeafConn(Link):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def may_leave(self, m: cython.pointer(Msg)) -> cython.bint:
-        """Whether a message may go to the peer: not by the rules, nor back to its cluster."""
+        """Whether a message may go to the peer: by the rules, and not back to its cluster. What
+        came from another node of the spoke's cluster has gone to the hub by that node's link."""
         if not Link.may_leave(self, m):
             return False
-        return not (
-            routing_message == m
-            and self.cluster
-            and routing_link is not None
-            and cython.cast(LeafConn, routing_link).cluster == self.cluster
-        )
+        if arrival.message != m:
+            return True
+        if self.spoke and arrival.link.kind != KIND_LEAF:
+            return False
+        return not (self.cluster and arrival.origin == self.cluster)
 
     # --- interest ----------------------------------------------------
 

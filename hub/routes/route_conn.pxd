@@ -5,6 +5,7 @@ from headwater.edge.broker.link cimport Link
 
 cdef class RouteConn(Link):
     cdef public object accounts         # callable: name -> Account or None
+    cdef public bint origins            # whether the peer understands LS+, LS- and LMSG
     cdef public frozenset ignored       # subjects of the peer's interest that stay with the peer
     cdef public dict aside              # interest in accounts that are unknown here: key -> weight
     cdef Py_ssize_t aside_bytes         # what it takes

@@ -14,8 +14,9 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import PUBLISH, authorize
-from cython.cimports.headwater.edge.broker.link import Link, RemoteSub
-from cython.cimports.headwater.edge.kernel.kernel import Kernel, Msg
+from cython.cimports.headwater.edge.broker.link import Link, RemoteSub, arrival
+from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Kernel, Msg
+from cython.cimports.headwater.federation.leaf.leaf_conn import LeafConn
 from cython.cimports.libc.string import memcmp
 
 from headwater.edge.subjects.tokens import clean_word
@@ -41,9 +42,6 @@ NODE_LEN = cython.declare(cython.Py_ssize_t, 5)
 
 log = logging.getLogger("headwater.route")
 
-# The message of a peer that is being routed: it must not leave by another route.
-routed_message = cython.declare(cython.pointer(Msg), cython.NULL)
-
 
 @cython.cclass
 class RouteConn(Link):
@@ -58,6 +56,8 @@ class RouteConn(Link):
         self.accounts = accounts
         self.max_payload = PAYLOAD_MAX
         self.kept = BUFFER_KEPT
+        self.tells_origin = True
+        self.origins = False
         self.ignored = frozenset()
         self.aside = {}
         self.on_frame = None
@@ -93,8 +93,6 @@ class RouteConn(Link):
         only: tuple,
     ) -> cython.int:
         """Route a message of the peer to everybody on this node who wants it."""
-        global routed_message
-        outer: cython.pointer(Msg) = routed_message
         if self.own is not None:
             if m.subject_len == NODE_LEN and memcmp(m.subject, NODE_NAME, NODE_LEN) == 0:
                 # Such lines name no account, so what nodes say has its kind where replies are.
@@ -111,11 +109,7 @@ class RouteConn(Link):
             self.principal, PUBLISH, m.subject, m.subject_len, m.via, None
         ):
             return 0
-        routed_message = m
-        try:
-            self.route(account, m, account.match(m.subject, m.subject_len), only)
-        finally:
-            routed_message = outer
+        self.route(account, m, account.match(m.subject, m.subject_len), only)
         return 0
 
     @cython.cfunc
@@ -138,14 +132,47 @@ class RouteConn(Link):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def may_leave(self, m: cython.pointer(Msg)) -> cython.bint:
-        """Whether a message may go to the peer: not when it came by a route, or is not exported."""
-        return routed_message != m and Link.may_leave(self, m)
+        """Whether a message may go to the peer: not when it came by a route, or from the hub, which
+        tells each node of this cluster by its own link, or is not exported."""
+        if arrival.message == m:
+            if arrival.link.kind != KIND_LEAF or cython.cast(LeafConn, arrival.link).spoke:
+                return False
+        return Link.may_leave(self, m)
+
+    @cython.cfunc
+    def origin_of(self, m: cython.pointer(Msg)) -> bytes:
+        """The cluster that a message came from by a leaf link: the peer may have one to it, too."""
+        if arrival.message != m or not arrival.origin or not self.origins:
+            return None
+        return arrival.origin
 
     # --- interest ----------------------------------------------------
 
     def interest_added(self, args: list) -> None:
         """RS+ <account> <subject> [<queue> <weight>], without the account when it has the route
         for itself."""
+        self.interest_of(None, args)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def verb(self, line: bytes) -> cython.int:
+        """Act on one control line; LS+ and LS- are RS+ and RS- of a cluster behind a leaf link of
+        the peer, which is named first."""
+        head: bytes = line[:4].upper()
+        if head != b"LS+ " and head != b"LS- ":
+            return Link.verb(self, line)
+        if self.admitted():
+            args: list = line[4:].split()
+            if len(args) < 2 or not clean_word(args[0]):
+                self.broken("Parse Error")
+            elif head == b"LS+ ":
+                self.interest_of(args[0], args[1:])
+            else:
+                self.interest_ended(args[0], args[1:])
+        return 0
+
+    def interest_of(self, origin: bytes | None, args: list) -> None:
+        """The peer wants something, for a cluster that is linked to it, or for all others."""
         if self.own is not None:
             args.insert(0, self.own)
         wanted = self.wanted(args[1:])
@@ -159,14 +186,14 @@ class RouteConn(Link):
         subject, queue, weight = wanted
         account = self.accounts(args[0].decode("utf-8", "replace"))
         if account is None:
-            self.put_aside((args[0], subject, queue), weight)
+            self.put_aside((args[0], subject, queue, origin), weight)
             return
-        sub = RemoteSub(self, subject, queue, weight, args[0])
-        self.keep_interest((args[0], subject, queue), account, sub)
+        sub = RemoteSub(self, subject, queue, weight, args[0], origin)
+        self.keep_interest((args[0], subject, queue, origin), account, sub)
 
     def put_aside(self, key: tuple, weight: int) -> None:
         """Keep interest in an account that this node does not have, for when it gets it."""
-        size: int = len(key[0]) + len(key[1]) + len(key[2] or b"") + ASIDE_OVERHEAD
+        size: int = self.aside_size(key)
         if key in self.aside:
             self.aside[key] = weight
         elif self.aside_bytes + size <= ASIDE_BYTES_MAX:
@@ -185,25 +212,33 @@ class RouteConn(Link):
         """This node has got an account: what the peer wants in it is in force."""
         name: bytes = account.name.encode()
         for key in [key for key in self.aside if key[0] == name]:
-            sub = RemoteSub(self, key[1], key[2], self.drop_aside(key), name)
+            sub = RemoteSub(self, key[1], key[2], self.drop_aside(key), name, key[3])
             self.keep_interest(key, account, sub)
 
     def drop_aside(self, key: tuple) -> int:
         """Forget interest that was put aside; returns its weight, 0 when there was none."""
         weight: int = self.aside.pop(key, 0)
         if weight:
-            self.aside_bytes -= len(key[0]) + len(key[1]) + len(key[2] or b"") + ASIDE_OVERHEAD
+            self.aside_bytes -= self.aside_size(key)
         return weight
+
+    def aside_size(self, key: tuple) -> int:
+        """Bytes that an entry takes."""
+        return sum([len(each) for each in key if each is not None]) + ASIDE_OVERHEAD
 
     def interest_removed(self, args: list) -> None:
         """RS- <account> <subject> [<queue>], without the account when it has the route for
         itself."""
+        self.interest_ended(None, args)
+
+    def interest_ended(self, origin: bytes | None, args: list) -> None:
+        """The peer wants something no more, for that cluster, or for all others."""
         if self.own is not None:
             args.insert(0, self.own)
         if not 2 <= len(args) <= 3:
             self.broken("Parse Error")
             return
-        key = (args[0], args[1], args[2] if len(args) == 3 else None)
+        key = (args[0], args[1], args[2] if len(args) == 3 else None, origin)
         self.drop_aside(key)
         sub = self.subs.pop(key, None)
         if sub is not None:

@@ -7,7 +7,8 @@ import cython
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import Peer
 from cython.cimports.headwater.edge.broker.interest_counts import InterestCounts
-from cython.cimports.headwater.edge.kernel.kernel import Sink
+from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Sink
+from cython.cimports.headwater.federation.leaf.leaf_conn import LeafConn
 from cython.cimports.headwater.hub.routes.route_conn import RouteConn
 
 from headwater.edge.broker.imports.latency_watch import AnswerWatch, RequestWatch
@@ -69,7 +70,7 @@ class RouteInterest(InterestCounts):
         if route not in self.routes:
             self.routes.append(route)
             for key in self.counts:
-                route.queue(self.shown(route, self.line(key)))
+                route.queue(self.shown(route, key, self.line(key)))
 
     def leave(self, route: RouteConn) -> None:
         """Tell a route no more."""
@@ -77,14 +78,33 @@ class RouteInterest(InterestCounts):
             self.routes.remove(route)
 
     @cython.cfunc
-    def shown(self, route: RouteConn, line: bytes) -> bytes:
-        """A line as a route has it: one that is the account's own does not name it."""
-        if route.named:
-            return line
-        return line[:4] + line[4 + self.lead :]
+    def origin_of(self, sink: Sink) -> bytes:
+        """The cluster behind a leaf link: other nodes may have links to it, too, and must not tell
+        it of its own interest."""
+        if sink.owner is None or sink.owner.kind != KIND_LEAF:
+            return None
+        owner: LeafConn = cython.cast(LeafConn, sink.owner)
+        return owner.cluster or None
 
-    def send(self, line: bytes) -> None:
+    @cython.cfunc
+    def shown(self, route: RouteConn, key: tuple, line: bytes) -> bytes:
+        """A line as a route has it: one that is the account's own does not name it, and what is
+        wanted for a linked cluster names that. A peer that knows no origins hears of all alike,
+        and that it ends when nobody wants it."""
+        rest: bytes = line[4:] if route.named else line[4 + self.lead :]
+        if route.origins and key[2] is not None:
+            return b"L" + line[1:4] + key[2] + b" " + rest
+        if not route.origins and line[2:3] == b"-" and self.wanted_besides(key):
+            return b""
+        return line[:4] + rest
+
+    def wanted_besides(self, key: tuple) -> bool:
+        """Whether the same is wanted for another origin."""
+        return any([each[:2] == key[:2] and each != key for each in self.counts])
+
+    def send_key(self, key: tuple) -> None:
         """Queue a line on every route that is to know of it."""
+        line: bytes = self.line(key)
         for item in self.routes:
             route = cython.cast(RouteConn, item)
-            route.queue(self.shown(route, line))
+            route.queue(self.shown(route, key, line))

@@ -38,7 +38,7 @@ def describe(conn: RouteConn, started: float) -> dict[str, Any]:
             "out_bytes": conn.out_bytes,
             "subscriptions": len(conn.subs),
             "subscriptions_list": [
-                subject.decode("utf-8", "replace") for _, subject, _ in conn.subs
+                subject.decode("utf-8", "replace") for _, subject, _, _ in conn.subs
             ],
         }
     )
