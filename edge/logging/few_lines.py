@@ -12,7 +12,7 @@ class FewLines:
         self._logged = 0
         self._left_out = 0
 
-    def may(self, now: float) -> bool:
+    def has_room(self, now: float) -> bool:
         """Whether a line may be logged; otherwise it is counted as left out."""
         if self._over(now):
             self._begun, self._logged = now, 0

@@ -313,7 +313,7 @@ class Discovery:
     def _notify(self, text: str, *values: str) -> None:
         """Tell that the list has changed, and soon, of all changes together, who goes by it."""
         with self._lock:
-            shown = self._lines.may(self._loop.time())
+            shown = self._lines.has_room(self._loop.time())
             left_out = not shown and not self._tells_left_out
             change = not self._tells_change
             self._tells_left_out |= left_out

@@ -289,7 +289,7 @@ class LeafRemote:
             log.error("%d further failures with addresses that discovery found", count)
         if text == self._logged[0] and now - self._logged[1] <= REPEAT_LOG_S:
             return
-        if self._url is None or not self._url.found or self._found_lines.may(now):
+        if self._url is None or not self._url.found or self._found_lines.has_room(now):
             self._logged = (text, now)
             log.error("%s", text)
 

@@ -134,10 +134,10 @@ class RouteConn(Link):
     def may_leave(self, m: cython.pointer(Msg)) -> cython.bint:
         """Whether a message may go to the peer: not when it came by a route, or from the hub, which
         tells each node of this cluster by its own link, or is not exported."""
-        if arrival.message == m:
-            if arrival.link.kind != KIND_LEAF or cython.cast(LeafConn, arrival.link).spoke:
-                return False
-        return Link.may_leave(self, m)
+        return (
+            arrival.message != m
+            or (arrival.link.kind == KIND_LEAF and not cython.cast(LeafConn, arrival.link).spoke)
+        ) and Link.may_leave(self, m)
 
     @cython.cfunc
     def origin_of(self, m: cython.pointer(Msg)) -> bytes:

@@ -100,7 +100,7 @@ class RouteInterest(InterestCounts):
 
     def wanted_besides(self, key: tuple) -> bool:
         """Whether the same is wanted for another origin."""
-        return any([each[:2] == key[:2] and each != key for each in self.counts])
+        return any(each != key and each[:2] == key[:2] for each in self.counts)
 
     def send_key(self, key: tuple) -> None:
         """Queue a line on every route that is to know of it."""

@@ -61,12 +61,9 @@ SWEEP_S = 0.5
 PATIENCE_NS = 2_000_000_000
 """Time without progress after which producers no longer wait for a slow route."""
 
-FRAMES_VERSION = 5
+FRAMES_VERSION = 4
 """Of what nodes say to each other, in INFO; see `cluster.transport`. From 2 on there are fences,
-from 3 on packets of groups with rows and pace, from 4 on questions of replicas, from 5 on lines and
-messages of routes tell which cluster behind a leaf link they are of."""
-
-ORIGINS_VERSION = 5
+from 3 on packets of groups with rows and pace, from 4 on questions of replicas."""
 
 HANDSHAKE_S = 2.0
 """Time that a peer has to introduce itself when `authorization.timeout` says nothing."""
@@ -300,6 +297,8 @@ class Routes:
             route_account=session.account if session.solicited else "",
             compression=compression,
             gossip_mode=session.gossip if session.solicited else 0,
+            lnoc=True,
+            lnocu=True,
             headwater=FRAMES_VERSION,
         )
 
@@ -378,7 +377,7 @@ class Routes:
         """Begin to use a route; False when it is superfluous, or was refused."""
         session: RouteSession = conn.session
         info, account = session.peer, session.account
-        conn.origins = info.headwater >= ORIGINS_VERSION
+        conn.origins = info.lnoc and info.lnocu
         pooled = 0 < info.route_pool_size <= POOL_MAX and self.size > 0
         size = max(self.size, info.route_pool_size) if pooled else 1
         refusal = self._refusal(session, pooled, size)

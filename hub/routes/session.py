@@ -69,6 +69,10 @@ class RouteInfo(msgspec.Struct, kw_only=True, omit_defaults=True, rename={"impor
     """With `route_account`: it gets a route of its own from now on. The answer names none."""
     compression: str = ""
     gossip_mode: int = 0
+    lnoc: bool = False
+    """Understands LS+ and LMSG, which name the cluster behind a leaf link that they are of."""
+    lnocu: bool = False
+    """The same of LS-."""
     headwater: int = 0
     """Version of what nodes say to each other; 0 for a server that says nothing."""
     fence: int = 0

@@ -86,6 +86,7 @@ TESTS_BESIDE = {
     "edge/storage/log/durability": "docs/DURABILITY.md: its rules, its table and the page itself",
     "edge/storage/whole": "faults of every file of a store at once, which no room bears alone",
     "fuzz": "random bytes at every door",
+    "growth": "what is kept of things that came and went, in all rooms of a node",
     "house": "rules of all packages, docs and tests",
     "inventory": "what nats-server does, line by line, with the tests of each",
     "hub/raft/transcripts": "texts that the test beside them tells again",
