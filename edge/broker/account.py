@@ -340,7 +340,7 @@ class Account:
         for i in range(n):
             sink = cython.cast(Sink, group[(start + i) % n])
             if sink.remote:
-                if chosen is None and sink.owner is not sender and sink.owner.may_take(m):
+                if chosen is None and sink.owner is not sender and sink.owner.may_reach(m):
                     chosen = sink
             elif sink.deliver(m, sender) > 0:
                 return sink

@@ -5,18 +5,9 @@ from headwater.edge.broker.lanes cimport LanedConn
 from headwater.edge.kernel.kernel cimport Kernel, Msg, Sink
 from headwater.edge.subjects.trie cimport Match
 
-cdef class Link
-
 cdef class RemoteSub(Sink):
     cdef public bytes account           # name of its account, for links that serve several; or None
     cdef public bytes origin            # cluster behind a leaf link of the peer that wants it; or None
-
-cdef class Arrival:
-    cdef Msg* message                   # the message of a peer that is being routed; NULL for none
-    cdef Link link                      # by which it came
-    cdef bytes origin                   # cluster that it came from by a leaf link, here or at the peer; b"" when unknown
-
-cdef Arrival arrival
 
 cdef class Link(LanedConn):
     cdef public object session          # handshake and life of this link
@@ -37,6 +28,8 @@ cdef class Link(LanedConn):
     cdef bytes name                     # account that it goes out for, when `named`
     cdef list queues                    # the queue groups of the peer that were chosen for it
     cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* body, Py_ssize_t room) except? -2
+    cdef tuple receivers(self, const unsigned char* line, Py_ssize_t* starts, Py_ssize_t* ends, Py_ssize_t k, Py_ssize_t count, Msg* m)
+    cdef int arrive(self, const unsigned char* name, Py_ssize_t n, Msg* m, tuple only, bytes origin) except -1
     cdef int inbound(self, const unsigned char* name, Py_ssize_t n, Msg* m, tuple only) except -1
     cdef int route(self, Account account, Msg* m, Match match, tuple only) except -1
     cdef int route_traced(self, Account account, Msg* m, Match match, tuple only) except -1

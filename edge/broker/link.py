@@ -19,7 +19,7 @@ from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import RECEIVE, Peer, authorize
 from cython.cimports.headwater.edge.broker.lanes import LanedConn
 from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
-from cython.cimports.headwater.edge.kernel.kernel import FROM_PEER, Kernel, Msg, Sink
+from cython.cimports.headwater.edge.kernel.kernel import FROM_PEER, Endpoint, Kernel, Msg, Sink
 from cython.cimports.headwater.edge.subjects.tokens import is_valid
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.headwater.edge.wire.numbers import parse_size, put_number
@@ -145,6 +145,16 @@ def text_of(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> bytes:
     return PyBytes_FromStringAndSize(cython.cast(cython.p_char, text), n)
 
 
+@cython.cfunc
+@cython.exceptval(check=False)
+def put_word(o: cython.p_uchar, word: bytes) -> cython.p_uchar:
+    """Append a word and a space; returns the end."""
+    n: cython.Py_ssize_t = PyBytes_GET_SIZE(word)
+    memcpy(o, PyBytes_AS_STRING(word), n)
+    o[n] = 32
+    return o + n + 1
+
+
 @cython.cclass
 class RemoteSub(Sink):
     """The peer's interest in one subject, for one queue group or for nobody in particular."""
@@ -164,20 +174,6 @@ class RemoteSub(Sink):
         self.weight = weight
         self.account = account
         self.origin = origin
-
-
-@cython.cclass
-class Arrival:
-    """The message of a peer that is being routed, and whence it came: it must not go back to the
-    cluster that it came from, nor by two ways to one."""
-
-    def __init__(self):
-        self.message = cython.NULL
-        self.link = None
-        self.origin = b""
-
-
-arrival = Arrival()
 
 
 @cython.cclass
@@ -265,10 +261,8 @@ class Link(LanedConn):
         numbers: cython.int = 2 if with_headers else 1
         lead: cython.int = 1 if with_origin else 0
         first: cython.int = lead + (1 if self.named else 0)
-        i: cython.Py_ssize_t
-        k: cython.Py_ssize_t
         m: Msg
-        only: tuple = ()
+        only: tuple
         if line[n - 1] == 13:
             n -= 1
         count = arguments(line, n, cython.address(starts[0]), cython.address(ends[0]))
@@ -293,35 +287,74 @@ class Link(LanedConn):
         m.body = body
         m.via = FROM_PEER
         count -= numbers
-        # What follows the subject: nothing, a reply, or `+ reply` or `|` and queue groups.
-        k = first + 1
+        only = self.receivers(line, starts, ends, first + 1, count, cython.address(m))
+        if only is None:
+            return self.broken("Parse Error")
+        count_in(self, cython.address(m))
+        self.message_end = body + m.size + 2
+        self.arrive(
+            line + starts[lead],
+            ends[lead] - starts[lead],
+            cython.address(m),
+            only,
+            text_of(line + starts[0], ends[0] - starts[0]) if with_origin else b"",
+        )
+        return m.size + 2
+
+    @cython.cfunc
+    def receivers(
+        self,
+        line: cython.p_const_uchar,
+        starts: cython.pointer(cython.Py_ssize_t),
+        ends: cython.pointer(cython.Py_ssize_t),
+        k: cython.Py_ssize_t,
+        count: cython.Py_ssize_t,
+        m: cython.pointer(Msg),
+    ) -> tuple:
+        """What follows the subject, from word `k` up to `count`: nothing, a reply, or `+ reply` or
+        `|` and queue groups. Sets the reply; the groups, or None for what is nothing of these."""
         if count == k + 1:
             m.reply = line + starts[k]
             m.reply_len = ends[k] - starts[k]
-        elif count > k + 1:
-            if ends[k] - starts[k] != 1 or (line[starts[k]] != 43 and line[starts[k]] != 124):
-                return self.broken("Parse Error")
-            i = k + 1
-            if line[starts[k]] == 43:
-                m.reply = line + starts[i]
-                m.reply_len = ends[i] - starts[i]
-                i += 1
-            if i == count:
-                return self.broken("Parse Error")
-            only = tuple([text_of(line + starts[k], ends[k] - starts[k]) for k in range(i, count)])
-        count_in(self, cython.address(m))
-        self.message_end = body + m.size + 2
-        outer_message: cython.pointer(Msg) = arrival.message
-        outer_link: Link = arrival.link
-        outer_origin: bytes = arrival.origin
-        arrival.message = cython.address(m)
-        arrival.link = self
-        arrival.origin = text_of(line + starts[0], ends[0] - starts[0]) if with_origin else b""
+        if count <= k + 1:
+            return ()
+        if ends[k] - starts[k] != 1 or (line[starts[k]] != 43 and line[starts[k]] != 124):
+            return None
+        i: cython.Py_ssize_t = k + 1
+        if line[starts[k]] == 43:
+            m.reply = line + starts[i]
+            m.reply_len = ends[i] - starts[i]
+            i += 1
+        if i == count:
+            return None
+        return tuple([text_of(line + starts[k], ends[k] - starts[k]) for k in range(i, count)])
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def arrive(
+        self,
+        name: cython.p_const_uchar,
+        n: cython.Py_ssize_t,
+        m: cython.pointer(Msg),
+        only: tuple,
+        origin: bytes,
+    ) -> cython.int:
+        """Let everybody know whence a message came while it is routed: it must not go back to a
+        cluster, nor by two ways to one."""
+        kernel: Kernel = self.kernel
+        outer: cython.pointer(Msg) = kernel.arrived
+        outer_link: Endpoint = kernel.arrived_by
+        outer_origin: bytes = kernel.arrived_from
+        kernel.arrived = m
+        kernel.arrived_by = self
+        kernel.arrived_from = origin
         try:
-            self.inbound(line + starts[lead], ends[lead] - starts[lead], cython.address(m), only)
+            self.inbound(name, n, m, only)
         finally:
-            arrival.message, arrival.link, arrival.origin = outer_message, outer_link, outer_origin
-        return m.size + 2
+            kernel.arrived = outer
+            kernel.arrived_by = outer_link
+            kernel.arrived_from = outer_origin
+        return 0
 
     def broken(self, reason: str) -> int:
         """End a link whose peer does not speak the protocol."""
@@ -406,7 +439,7 @@ class Link(LanedConn):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def may_take(self, m: cython.pointer(Msg)) -> cython.bint:
+    def may_reach(self, m: cython.pointer(Msg)) -> cython.bint:
         """Whether the peer may be the one of a queue group that gets a message."""
         return self.may_leave(m)
 
@@ -450,14 +483,9 @@ class Link(LanedConn):
         o += 5
         if origin is not None:
             begin[0] = 76
-            memcpy(o, PyBytes_AS_STRING(origin), PyBytes_GET_SIZE(origin))
-            o += PyBytes_GET_SIZE(origin)
-            o[0] = 32
-            o += 1
+            o = put_word(o, origin)
         if self.named:
-            memcpy(o, PyBytes_AS_STRING(self.name), names)
-            o[names] = 32
-            o += names + 1
+            o = put_word(o, self.name)
         memcpy(o, m.subject, m.subject_len)
         o += m.subject_len
         o[0] = 32

@@ -43,7 +43,7 @@ cdef class Endpoint(Task):
     cdef int count_sent(self, Py_ssize_t n) except -1
     cdef int collect(self, Sink sink) except -1
     cdef int emit(self, Msg* m) except -1
-    cdef bint may_take(self, Msg* m) except -1
+    cdef bint may_reach(self, Msg* m) except -1
 
 cdef class Sink:
     cdef public bytes subject
@@ -72,6 +72,9 @@ cdef class Kernel:
     cdef readonly StagedTasks turn_hooks    # run at the end of every turn
     cdef public Endpoint congested      # receiver over its high-water mark met by the last delivery
     cdef public bint urgent             # what is sent now goes ahead of bulk that waits for a link
+    cdef Msg* arrived                   # message of a peer that is being routed; NULL for none
+    cdef Endpoint arrived_by            # the link by which it came
+    cdef bytes arrived_from             # cluster that it came from by a leaf link, here or at the peer; b"" when unknown
     cdef bint turning
     cdef unsigned long long reader      # cid of the connection that sent last
     cdef int reads                      # how often in a row

@@ -137,7 +137,7 @@ class Endpoint(Task):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def may_take(self, m: cython.pointer(Msg)) -> cython.bint:
+    def may_reach(self, m: cython.pointer(Msg)) -> cython.bint:
         """Whether a message may be given to a member of a queue group behind this endpoint."""
         return True
 
@@ -222,6 +222,9 @@ class Kernel:
         self.time_source = time_source
         self.chance = chance if chance is not None else SystemRandom()
         self.dirty = []
+        self.arrived = cython.NULL
+        self.arrived_by = None
+        self.arrived_from = b""
         self.tasks = []
         self.later = []
         self.turn_hooks = StagedTasks()

@@ -11,7 +11,7 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import PUBLISH, Peer, authorize
-from cython.cimports.headwater.edge.broker.link import Link, RemoteSub, arrival
+from cython.cimports.headwater.edge.broker.link import Link, RemoteSub
 from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Kernel, Msg
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.libc.string import memcmp
@@ -57,7 +57,7 @@ class LeafConn(Link):
                 subject = mapped
                 m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
                 m.subject_len = PyBytes_GET_SIZE(subject)
-        arrival.origin = self.cluster
+        self.kernel.arrived_from = self.cluster
         self.route(self.account, m, self.match_for(m.subject, m.subject_len), only)
         return 0
 
@@ -83,11 +83,11 @@ class LeafConn(Link):
         came from another node of the spoke's cluster has gone to the hub by that node's link."""
         if not Link.may_leave(self, m):
             return False
-        if arrival.message != m:
+        if self.kernel.arrived != m:
             return True
-        if self.spoke and arrival.link.kind != KIND_LEAF:
+        if self.spoke and self.kernel.arrived_by.kind != KIND_LEAF:
             return False
-        return not (self.cluster and arrival.origin == self.cluster)
+        return not (self.cluster and self.kernel.arrived_from == self.cluster)
 
     # --- interest ----------------------------------------------------
 

@@ -34,6 +34,9 @@ log = logging.getLogger("headwater.meta")
 
 ELECTION_SECONDS = 2.0
 """That a request waits for a leader before it is answered that there is none."""
+SINCE_MIN = 256
+"""Streams that have gone, of which it may be known since when they were led here."""
+
 POLL_SECONDS = 0.05
 
 
@@ -109,6 +112,9 @@ class Cluster:
 
     def led_here(self, assignment: Assignment) -> None:
         """A replicated stream is led here from now on."""
+        if len(self.since) > 2 * len(self.state.streams) + SINCE_MIN:
+            lives = {known.assignment.incarnation for known in self.state.streams.values()}
+            self.since = {key: began for key, began in self.since.items() if key in lives}
         self.since[assignment.incarnation] = self.jetstream.kernel.clock()
 
     # -- leaders ------------------------------------------------------------------

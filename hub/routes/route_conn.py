@@ -14,8 +14,8 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import PUBLISH, authorize
-from cython.cimports.headwater.edge.broker.link import Link, RemoteSub, arrival
-from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Kernel, Msg
+from cython.cimports.headwater.edge.broker.link import Link, RemoteSub
+from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Endpoint, Kernel, Msg
 from cython.cimports.headwater.federation.leaf.leaf_conn import LeafConn
 from cython.cimports.libc.string import memcmp
 
@@ -134,17 +134,17 @@ class RouteConn(Link):
     def may_leave(self, m: cython.pointer(Msg)) -> cython.bint:
         """Whether a message may go to the peer: not when it came by a route, or from the hub, which
         tells each node of this cluster by its own link, or is not exported."""
-        return (
-            arrival.message != m
-            or (arrival.link.kind == KIND_LEAF and not cython.cast(LeafConn, arrival.link).spoke)
-        ) and Link.may_leave(self, m)
+        by: Endpoint = self.kernel.arrived_by if self.kernel.arrived == m else None
+        if by is not None and (by.kind != KIND_LEAF or cython.cast(LeafConn, by).spoke):
+            return False
+        return Link.may_leave(self, m)
 
     @cython.cfunc
     def origin_of(self, m: cython.pointer(Msg)) -> bytes:
         """The cluster that a message came from by a leaf link: the peer may have one to it, too."""
-        if arrival.message != m or not arrival.origin or not self.origins:
+        if self.kernel.arrived != m or not self.kernel.arrived_from or not self.origins:
             return None
-        return arrival.origin
+        return self.kernel.arrived_from
 
     # --- interest ----------------------------------------------------
 

@@ -80,6 +80,7 @@ SILENCES = {
     "tests/federation/leaf/test_bad_links.py": (1, "a slow link is not given up"),
     "tests/federation/leaf/test_leaf_lanes.py": (1, "a line that is slow"),
     "tests/federation/leaf/test_leaf_interop.py": (3, "nothing more crosses"),
+    "tests/hub/routes/test_linked_clusters.py": (3, "nothing comes a second time"),
     "tests/hub/cluster/test_replicas.py": (1, "a publisher without a leader tries again"),
     "tests/hub/routes/test_route_pools.py": (1, "a route that answers stays"),
     "tests/spark/read/test_range_reads.py": (1, "messages have different times"),

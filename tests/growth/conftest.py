@@ -1,0 +1,5 @@
+"""Clusters for tests."""
+
+from tests.hub.conftest import lab
+
+__all__ = ["lab"]
