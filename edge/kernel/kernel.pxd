@@ -51,6 +51,7 @@ cdef class Sink:
     cdef public Endpoint owner          # None: the node itself
     cdef public bint remote             # behind a leaf or route; delivered through owner.collect/emit
     cdef public bint closed
+    cdef public bint interim            # stands in for one at another node of the cluster, which tells its own links
     cdef public int weight              # members that stand behind a remote queue sink
     cdef public unsigned long long delivered
     cdef int deliver(self, Msg* m, Endpoint sender) except -1

@@ -72,6 +72,8 @@ class Interest(InterestCounts):
         conn: LeafConn = self.conn
         if sink.owner is conn or isinstance(sink, (AnswerWatch, RequestWatch)):
             return False
+        if conn.spoke and sink.interim:
+            return False
         loop: cython.bint = sink.subject.startswith(LOOP_PREFIX)
         if sink.remote and sink.owner.kind == KIND_LEAF:
             owner = cython.cast(LeafConn, sink.owner)

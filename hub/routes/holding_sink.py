@@ -26,6 +26,7 @@ class HoldingSink(CallbackSink):
     def __init__(self, subject: bytes, callback: object, senders: set):
         CallbackSink.__init__(self, subject, callback)
         self.senders = senders
+        self.interim = True
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -612,6 +612,7 @@ class LastIngest(IngestSink):
     def __init__(self, stream: Stream, subject: bytes, senders: set):
         IngestSink.__init__(self, stream, subject)
         self.senders = senders
+        self.interim = True
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -4,10 +4,13 @@ H: a cluster of Headwater, R: of nats-server, 1: one Headwater alone. The first 
 """
 
 import asyncio
+import contextlib
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import nats
 import pytest
 from nats.aio.client import Client
 
@@ -15,6 +18,7 @@ from headwater.deploy.compose import services_for
 from headwater.edge.conf.load import load_text
 from headwater.edge.node.node import Node
 from tests.federation.lab import Lab, RealServer, free_port, lab_for
+from tests.hub.lab import api
 from tests.waiting import silence, until
 
 SETTLED_S = 0.3
@@ -31,8 +35,8 @@ async def servers(tmp_path: Path) -> AsyncIterator[Lab]:
 class Site:
     """The servers of one side."""
 
-    def __init__(self, lab: Lab, kind: str, name: str) -> None:
-        self.lab, self.kind, self.name = lab, kind, name
+    def __init__(self, lab: Lab, kind: str, name: str, stores: bool = False) -> None:
+        self.lab, self.kind, self.name, self.stores = lab, kind, name, stores
         self.routes = [free_port() for _ in range(1 if kind == "1" else 3)]
         self.leafs = [free_port() for _ in self.routes]
         self.running: list[RealServer | Node] = []
@@ -44,7 +48,12 @@ class Site:
             f'cluster {{ name: {self.name}, listen: "127.0.0.1:{self.routes[index]}"\n'
             f"routes: {others} }}".replace("'", '"')
         )
-        return f"leafnodes {{ {leafnodes} }}\n{cluster if others else ''}"
+        store = self.lab.directory / f"{self.name}{index}.store"
+        jetstream = f'jetstream {{ store_dir: "{store}", domain: {self.name} }}\n'
+        return (
+            f"leafnodes {{ {leafnodes} }}\n{cluster if others else ''}\n"
+            f"{jetstream if self.stores else ''}"
+        )
 
     async def start(self, hub: "Site | None", spread: bool) -> list[Client]:
         """Start all, linked to one node of the hub or `spread` over its nodes; a client of each."""
@@ -140,6 +149,51 @@ async def test_every_message_comes_once(servers: Lab, kinds: str, spread: bool) 
         await until(lambda: len(group) >= 10 * len(clients), "the group has all")
         await silence(SETTLED_S)
         assert Counter(group) == {b"%d" % number: 10 for number in range(len(clients))}
+    finally:
+        await edge.stop()
+        await hub.stop()
+
+
+async def test_a_leader_that_changes_stores_what_the_hub_says_once(servers: Lab) -> None:
+    """Nodes of the edge's cluster hold what their clients say meanwhile, and not what the hub
+    does: it would tell each of them."""
+    hub, edge = Site(servers, "1", "hub"), Site(servers, "H", "edge", stores=True)
+    try:
+        (publisher,) = await hub.start(None, False)
+        client = (await edge.start(hub, False))[0]
+        stream = {"name": "S", "subjects": ["s"], "num_replicas": 3}
+
+        async def made() -> bool:
+            with contextlib.suppress(nats.errors.Error):
+                return "error" not in await api(client, "STREAM.CREATE.S", **stream)
+            return False
+
+        await until(made, "the cluster makes a stream")
+        acked: dict[int, bytes] = {}
+        goes_on = True
+
+        async def publish(worker: int) -> None:
+            number = 0
+            while goes_on:
+                number += 1
+                payload = b"%d %d" % (worker, number)
+                with contextlib.suppress(nats.errors.Error):
+                    answer = json.loads((await publisher.request("s", payload, timeout=5)).data)
+                    if "error" not in answer:
+                        assert acked.setdefault(answer["seq"], payload) == payload
+
+        tasks = [asyncio.create_task(publish(worker)) for worker in range(4)]
+        for _ in range(4):
+            before = len(acked)
+            await until(lambda before=before: len(acked) > before + 50, "messages are stored")
+            assert "error" not in await api(client, "STREAM.LEADER.STEPDOWN.S")
+        goes_on = False
+        await asyncio.gather(*tasks)
+        last = (await api(client, "STREAM.INFO.S"))["state"]["last_seq"]
+        js = client.jetstream()
+        stored = [(await js.get_msg("S", number)).data for number in range(1, last + 1)]
+        assert len(stored) == len(set(stored)), "messages came twice"
+        assert all(stored[number - 1] == payload for number, payload in acked.items())
     finally:
         await edge.stop()
         await hub.stop()
