@@ -91,8 +91,9 @@ class Site:
                 await each.stop()
 
 
-async def counts(clients: list[Client], subject: str) -> Counter[tuple[int, int]]:
-    """How often what one server's client said has come to another's: (from, to)."""
+async def counts(clients: list[Client], subject: str) -> dict[tuple[int, int], int]:
+    """How often what one server's client said has come to another's, where that is not once:
+    (from, to)."""
     got: Counter[tuple[int, int]] = Counter()
     subs = []
     for to, client in enumerate(clients):
@@ -121,14 +122,18 @@ async def counts(clients: list[Client], subject: str) -> Counter[tuple[int, int]
     await silence(SETTLED_S)
     for sub in subs:
         await sub.unsubscribe()
-    return Counter({pair: got[pair] for pair in pairs if got[pair] != 1})
+    return {pair: got[pair] for pair in pairs if got[pair] != 1}
 
 
-@pytest.mark.parametrize("spread", [False, True], ids=["one", "spread"])
-@pytest.mark.parametrize("kinds", ["HH", "HR", "RH", "1H"])
+LINKED = [
+    *((kinds, spread) for kinds in ("HH", "HR", "RH") for spread in (False, True)),
+    ("1H", False),
+]
+"""Hub and edge, and whether the edge's nodes are linked to several of the hub's or to one."""
+
+
+@pytest.mark.parametrize(("kinds", "spread"), LINKED)
 async def test_every_message_comes_once(servers: Lab, kinds: str, spread: bool) -> None:
-    if kinds[0] == "1" and spread:
-        pytest.skip("there is one node to link to")
     hub, edge = Site(servers, kinds[0], "hub"), Site(servers, kinds[1], "edge")
     try:
         clients = await hub.start(None, spread) + await edge.start(hub, spread)

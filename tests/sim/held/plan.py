@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from headwater.edge.ports.twins.chance import SeededRandom
-from tests.sim.jetstream.plan import Step
+from tests.sim.jetstream.plan import Step, draw_steps
 
 WORK = (
     *("publish",) * 34,
@@ -37,10 +37,4 @@ def draw(seed: int, count: int) -> tuple[Setting, list[Step]]:
         listened=bool(chance.below(3)),
     )
     faults = GENTLE if setting.gentle else HARD
-    steps = []
-    for _ in range(count):
-        kinds = faults if chance.below(100) < FAULT_PERCENT else WORK
-        kind = kinds[chance.below(len(kinds))]
-        ms = 1 + chance.below(40 if chance.below(4) else 900)
-        steps.append(Step(ms, kind, *(chance.below(1 << 30) for _ in range(3))))
-    return setting, steps
+    return setting, draw_steps(chance, count, faults, WORK, FAULT_PERCENT, (4, 40, 900))

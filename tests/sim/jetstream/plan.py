@@ -57,17 +57,31 @@ class Setting:
     consumers: tuple[dict[str, Any], ...]
 
 
+def draw_steps(
+    chance: SeededRandom,
+    count: int,
+    faults: tuple[str, ...],
+    work: tuple[str, ...],
+    percent: int = FAULT_PERCENT,
+    pauses: tuple[int, int, int] = (3, 60, 600),
+) -> list[Step]:
+    """So many steps, `percent` of them faults. `pauses`: one of how many is long, and the longest
+    of the others and of these, in ms."""
+    one_of, short, long = pauses
+    steps = []
+    for _ in range(count):
+        kinds = faults if chance.below(100) < percent else work
+        kind = kinds[chance.below(len(kinds))]
+        ms = 1 + chance.below(short if chance.below(one_of) else long)
+        steps.append(Step(ms, kind, *(chance.below(1 << 30) for _ in range(3))))
+    return steps
+
+
 def draw(seed: int, count: int) -> tuple[Setting, list[Step]]:
     """The setting and the plan of a seed."""
     chance = SeededRandom(f"plan {seed}")
     setting = _setting(chance)
-    steps = []
-    for _ in range(count):
-        kinds = FAULTS if chance.below(100) < FAULT_PERCENT else WORK
-        kind = kinds[chance.below(len(kinds))]
-        ms = 1 + chance.below(60 if chance.below(3) else 600)
-        steps.append(Step(ms, kind, *(chance.below(1 << 30) for _ in range(3))))
-    return setting, steps
+    return setting, draw_steps(chance, count, FAULTS, WORK)
 
 
 def _setting(chance: SeededRandom) -> Setting:

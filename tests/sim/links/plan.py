@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.edge.ports.twins.chance import SeededRandom
-from tests.sim.jetstream.plan import FAULTS, Step
+from tests.sim.jetstream.plan import FAULTS, Step, draw_steps
 
 WORK = (
     *("publish",) * 28,
@@ -83,10 +83,4 @@ def draw(seed: int, count: int) -> tuple[Setting, list[Step]]:
         renamed=bool(chance.below(2)),
         recreated=bool(chance.below(2)),
     )
-    steps = []
-    for _ in range(count):
-        kinds = FAULTS if chance.below(100) < FAULT_PERCENT else WORK
-        kind = kinds[chance.below(len(kinds))]
-        ms = 1 + chance.below(60 if chance.below(3) else 600)
-        steps.append(Step(ms, kind, *(chance.below(1 << 30) for _ in range(3))))
-    return setting, steps
+    return setting, draw_steps(chance, count, FAULTS, WORK, FAULT_PERCENT)
