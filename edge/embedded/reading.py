@@ -111,6 +111,8 @@ class Reading:
         """When the open request has ended, at the latest."""
         self._refusal = ""
         """What the consumer said when it refused a request."""
+        self._leaves = False
+        """It asks no more, and keeps what is on its way to give all of it back together."""
         self._news = asyncio.Event()
 
     async def messages(self) -> "AsyncGenerator[Msg]":
@@ -129,10 +131,11 @@ class Reading:
             if not self.ended:
                 raise
         finally:
-            await self.end()
+            self.ended = self._leaves = True
             with suppress(Error):
-                # What is on its way comes first, and goes back.
+                # What is on its way comes first; what was given back before might come here again.
                 await subscription.drain()  # type: ignore[no-untyped-call]
+            await self.end()
 
     async def end(self) -> None:
         """Give back what the program has not got. Idempotent."""
@@ -144,7 +147,7 @@ class Reading:
     async def _came(self, message: "Msg") -> None:
         status = (message.headers or {}).get("Status", "")
         if message.reply.startswith(ACK) or not status:
-            if self.ended:
+            if self.ended and not self._leaves:
                 await message.nak()
                 return
             if not self._held:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.errors import ConnectionClosedError
 from nats.js.api import ConsumerConfig
 from nats.js.errors import NotFoundError
@@ -78,6 +79,25 @@ async def test_a_cancelled_reader_keeps_nothing(node: EmbeddedNode) -> None:
             await reader
         assert await first(node) == b"1", number
         assert await first(node) == b"2", number
+
+
+async def test_what_is_given_back_goes_to_the_next_reader(
+    node: EmbeddedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request of the reader that leaves may still be open: it must not get it once more."""
+    drain = Subscription.drain
+
+    async def slow_drain(subscription: Subscription) -> None:
+        await subscription._conn.flush()
+        await drain(subscription)  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(Subscription, "drain", slow_drain)
+    await publish(node, 3)
+    assert await first(node) == b"0"
+    async with aclosing(node.consume("S", "worker")) as messages:
+        seen = [await asyncio.wait_for(anext(messages), PATIENCE_S) for _ in range(2)]
+        assert [message.metadata.num_delivered for message in seen] == [2, 2]
+        assert [message.data for message in seen] == [b"1", b"2"]
 
 
 async def test_what_is_published_behind_a_reader_that_left_is_the_next_ones(

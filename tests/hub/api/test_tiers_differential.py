@@ -126,7 +126,13 @@ def shown(answer: Any) -> Any:
 
 
 def leads(port: int, made: Realm) -> bool:
-    """Whether the cluster answers and has all of its members."""
+    """Whether the cluster answers and has all of its members. nats-server may not know an account's
+    limits yet when it first hears of it."""
+    for name in "ABC":
+        with contextlib.suppress(OSError), Raw(port) as client:
+            client.login(made.user(name))
+            if "error" in (client.request("$JS.API.INFO") or {"error": "none"}):
+                return False
     with contextlib.suppress(OSError), Raw(port) as client:
         client.login(made.user("B"))
         probe = stream("probe", 3)
