@@ -19,7 +19,6 @@ from headwater.edge.jetstream.model.models import SourceInfo, StreamSource
 from headwater.edge.jetstream.model.name_hash import name_hash
 from headwater.edge.jetstream.model.times import format_time, parse_time
 from headwater.edge.ports.draws import draw_between
-from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.subjects.transform import transform
 from headwater.edge.wire.json_objects import BAD_JSON
 from headwater.federation.origins.health import (
@@ -31,17 +30,15 @@ from headwater.federation.origins.health import (
     WELL,
     Health,
 )
-from headwater.federation.origins.origin_cursor import Cursor
 from headwater.federation.origins.origin_errors import (
     Barred,
     KeptOut,
     LinkChanged,
     Nobody,
     OriginError,
-    Recreated,
     Refused,
 )
-from headwater.federation.origins.origin_history import TIME_MAX, Mark, OriginHistory
+from headwater.federation.origins.origin_place import OriginPlace, PlaceKeeper
 from headwater.federation.origins.origin_questions import OriginQuestions
 from headwater.federation.origins.origin_request import (
     CONSUMER_NOT_FOUND,
@@ -97,11 +94,11 @@ QUIET_TRIES = 3
 REPEAT_LOG_S = 60.0
 
 
-class FollowerOwner(Protocol):
-    """What drives the followers of one stream, as they see it: an `OriginDriver`."""
+class FollowerOwner(PlaceKeeper, Protocol):
+    """What drives the followers of one stream, as they see it: an `OriginDriver`.
 
-    manager: Any
-    """Knows cursors, links and bounds of all streams of the node."""
+    Its `manager` knows cursors, links and bounds of all streams of the node."""
+
     stream: Any
 
     def begin_again(self) -> None:
@@ -109,9 +106,6 @@ class FollowerOwner(Protocol):
 
     def is_near(self) -> None:
         """The mirror has nearly all that its origin has."""
-
-    def source_of(self, headers: bytes) -> tuple[str, int, str]:
-        """Which source a stored message came from: its name, sequence there, and identity."""
 
     def has_twins(self, source: StreamSource) -> bool:
         """Whether the stream has another source of the same name."""
@@ -131,7 +125,6 @@ class OriginFollower:
         self.stream = driver.stream
         self.source = source
         self.mirror = mirror
-        self.name = " ".join(source_parts(source))
         self.phase = "waiting"
         """"waiting", "asking", "flowing" or "stopped"."""
         self.error: dict[str, Any] | None = None
@@ -140,12 +133,10 @@ class OriginFollower:
         """The state that the last advisory told."""
         self.recreations = 0
         self.failures = 0
-        self.identity = ""
         self.sink: OriginSink | None = None
         self.questions = OriginQuestions(driver.manager, driver.stream, source)
-        self.history = OriginHistory(
-            driver.stream, self.questions, None if mirror else self._origin_of
-        )
+        self.place = OriginPlace(driver, driver.stream, source, self.questions, mirror=mirror)
+        self.name = self.place.name
         self._again = asyncio.Event()
         self._reason = ""
         self._task: asyncio.Task[None] | None = None
@@ -153,11 +144,6 @@ class OriginFollower:
         self._quiet_tries = 0
         self._progress = (0, 0)
         self._progressed = self._begun = self._check_at = 0.0
-        self._sseq = 0
-        self._mark = Mark()
-        """The message of the origin that was taken last, while its time is known."""
-        self._stored_ns = self._since_ns = 0
-        self._rebuilt = False
         self._asked_again = False
         """Whether the last heartbeat said that the origin waits for a flow control answer."""
         self._info_answers = True
@@ -171,7 +157,7 @@ class OriginFollower:
 
     def start(self) -> None:
         """Begin in the background."""
-        self._restore()
+        self.place.restore()
         self.health.last_lag = 1
         self._task = self.stream.kernel.loop.create_task(self._run())
 
@@ -183,13 +169,10 @@ class OriginFollower:
             self._task = None
         self._drop_sink()
 
-    async def stopped(self) -> None:
-        """Wait until nothing runs any more; after `stop`."""
-
     def kick(self) -> None:
         """A link came up: begin anew unless all is well."""
         sink = self.sink
-        self._info_answers = self.history.answers = True
+        self._info_answers = self.place.history.answers = True
         if self.phase == "flowing" and sink is not None:
             if sink.cut() or self._silent_s(sink) > MISSED_S:
                 self._restart("the link is new")
@@ -226,7 +209,7 @@ class OriginFollower:
             except Exception as error:
                 log.exception(
                     "%s: a fault of this node; it begins anew where it was; report this fault",
-                    self._label(),
+                    self.place.label(),
                 )
                 pause = self._failed(OriginError(f"a fault of this node: {error!r}"))
             finally:
@@ -257,7 +240,7 @@ class OriginFollower:
         now = self._now_s()
         if text != self._logged[0] or now - self._logged[1] > REPEAT_LOG_S:
             self._logged = (text, now)
-            log.warning("%s: cannot follow it: %s; it is tried again", self._label(), text)
+            log.warning("%s: cannot follow it: %s; it is tried again", self.place.label(), text)
         longest = NOBODY_RETRY_MAX_S if isinstance(error, Nobody) else RETRY_MAX_S
         pause = min(RETRY_MIN_S * 2.0 ** min(self.failures - 1, 10), longest)
         return float(pause * self._between(0.8, 1.2))
@@ -270,81 +253,16 @@ class OriginFollower:
                 await asyncio.wait_for(self._again.wait(), pause)
         if self.stream.store.messages:
             return False
-        log.warning("%s: was purged, and begins again with the origin as it is now", self._label())
+        label = self.place.label()
+        log.warning("%s: was purged, and begins again with the origin as it is now", label)
         self.driver.begin_again()
         return True
-
-    def _label(self) -> str:
-        kind = "mirror" if self.mirror else "source"
-        where = f"{self.stream.account.name} > {self.stream.name}"
-        return f"{kind} {self.source.name!r} of stream '{where}'"
 
     def _restart(self, reason: str) -> None:
         """Have a new consumer made."""
         if not self._again.is_set() or not self._reason:
             self._reason = reason
             self._again.set()
-
-    # --- where to go on ----------------------------------------------------
-
-    def _restore(self) -> None:
-        """Take up the cursor that was kept, and what the last messages know beyond it."""
-        kept = self.driver.manager.cursor(self.stream, self.name, self.mirror)
-        self._sseq, self.identity = kept.seq, kept.identity
-        if self.mirror:
-            return
-        if kept.time:
-            self._mark = Mark(kept.timed or kept.seq, kept.time)
-        store = self.stream.store
-        at = store.last_seq
-        end = max(store.first_seq, kept.local + 1)
-        end = max(end, at - self.driver.manager.scan_max)
-        while at >= end:
-            at -= 1
-            try:
-                found = store.get(at + 1)
-            except Damaged:
-                continue
-            if found is None or SOURCE_HEADER not in found.headers:
-                continue
-            name, sequence, identity = self.driver.source_of(found.headers)
-            if name == self.name:
-                self._sseq = sequence
-                self._mark = Mark()
-                self.identity = identity or self.identity
-                return
-
-    def _origin_of(self, headers: bytes) -> int:
-        """The origin's sequence of a stored message; 0 for one of another source."""
-        if SOURCE_HEADER not in headers:
-            return 0
-        name, sequence, _ = self.driver.source_of(headers)
-        return sequence if name == self.name else 0
-
-    def _start(self) -> StartPoint:
-        """Where the origin is to begin."""
-        source, store = self.source, self.stream.store
-        if self.mirror:
-            if store.last_seq > 0 and (store.messages or store.last_seq >= store.first_seq):
-                return StartPoint(sequence=store.last_seq + 1)
-            return self._configured_start()
-        if self._since_ns:
-            # The origin has no memory of what was taken last; what it got since is new.
-            return StartPoint(time=format_time(self._since_ns + 1))
-        if self._sseq > 0:
-            return StartPoint(sequence=self._sseq + 1)
-        if self._rebuilt or not source.opt_start_time:
-            return self._configured_start()
-        configured = parse_time(source.opt_start_time)
-        if store.messages and store.last_ts > configured:
-            return StartPoint(time=format_time(store.last_ts))
-        return self._configured_start()
-
-    def _configured_start(self) -> StartPoint:
-        source = self.source
-        if source.opt_start_seq > 0:
-            return StartPoint(sequence=source.opt_start_seq)
-        return StartPoint(time=source.opt_start_time or "")
 
     # --- asking ----------------------------------------------------
 
@@ -364,15 +282,15 @@ class OriginFollower:
             account=self.stream.account.name,
             domain=self.driver.manager.domain,
             start=StartPoint(),
-            identity=self.identity,
+            identity=self.place.identity,
             twins=self.driver.has_twins(self.source),
             choices=self.stream.config.metadata,
         )
 
     async def _ask_for_consumer(self, request: OriginRequest) -> Answer:
         """A consumer that begins where this stream ends. Raises OriginError."""
-        request.identity = self.identity
-        request.start = self._start()
+        request.identity = self.place.identity
+        request.start = self.place.start()
         request.window = self.window.messages(self._mean())
         self._see_that_it_may_deliver(request.deliveries())
         answer = await self._create(request)
@@ -418,84 +336,11 @@ class OriginFollower:
             self._info_answers = not isinstance(error, OriginError) or isinstance(error, Nobody)
             return
         identity = name_hash(format_time(created))
-        if not self.mirror and restored and self.identity not in ("", identity):
-            await self._meet_restored(request.message_subject(), span, created, identity)
-        self._meet(identity)
-        await self._compare(request.message_subject(), span)
-
-    async def _meet_restored(
-        self, subject: str, span: tuple[int, int], created: int, identity: str
-    ) -> None:
-        """The origin was made again from a backup: what is older than it is known, as far as it is
-        here."""
-        low = self.stream.store.last_seq - self.driver.manager.scan_max
-        parting = await self.history.parting(subject, span, low, created)
-        if parting:
-            log.warning(
-                "%s: the origin was made again from a backup, what follows %d is taken",
-                self._label(),
-                parting,
-            )
-            self._sseq = parting
-            self._mark = self.history.known
-            self._remember(identity)
-
-    async def _compare(self, subject: str, span: tuple[int, int]) -> None:
-        """The origin has these sequences. One that ends before what was taken of it, or has other
-        messages instead, lost its newest or was put back from a backup; what it gets next would be
-        taken for known."""
-        store, last = self.stream.store, span[1]
-        have = store.last_seq if self.mirror else self._sseq
-        if not have:
-            return
-        if last >= have and await self.history.agrees(subject, self._mark):
-            if self.history.known.seq == have:
-                self._mark = self.history.known
-            return
-        if self.mirror:
-            raise Recreated(
-                f"the origin ends at {last}, this mirror holds messages up to {have}"
-                + (" that are not the origin's" if last >= have else "")
-            )
-        low = store.last_seq - self.driver.manager.scan_max
-        # What an origin stores after it went back is newer, by its clock, than what was taken.
-        newest = self._mark.time
-        before = newest + 1 if newest else TIME_MAX
-        self._sseq = await self.history.parting(subject, span, low, before)
-        self._mark = self.history.known
-        # Without a message that both have, what the origin got since the newest here is new.
-        self._since_ns = 0 if self._sseq else newest or self._stored_ns or store.last_ts
-        log.warning(
-            "%s: the origin went back and ends at %d, up to %d was taken; it is taken from %s on",
-            self._label(),
-            last,
-            have,
-            self._sseq + 1 if self._sseq else format_time(self._since_ns),
-        )
-
-    def _meet(self, identity: str) -> None:
-        """The origin says who it is. Raises OriginError when a mirror cannot go on with it."""
-        if not identity or identity == self.identity:
-            return
-        if not self.identity:
-            self._remember(identity)
-            return
-        if self.mirror:
-            raise Recreated("the origin was deleted and made again")
-        log.warning("%s: the origin was made again, all of it is taken", self._label())
-        self._sseq = 0
-        self._mark = Mark()
-        self._rebuilt = True
-        self._remember(identity)
-
-    def _remember(self, identity: str) -> None:
-        self.identity = identity
-        self.driver.manager.keep_cursor(self.stream, self.name, self.mirror, self._cursor())
-
-    def _cursor(self) -> Cursor:
-        """How far the origin has been taken."""
-        last, (timed, time) = self.stream.store.last_seq, self._mark
-        return Cursor(self._sseq, last, self.identity, time, timed)
+        place = self.place
+        if not self.mirror and restored and place.identity not in ("", identity):
+            await place.meet_restored(request.message_subject(), span, created, identity)
+        place.meet(identity)
+        await place.compare(request.message_subject(), span)
 
     async def _create(self, request: OriginRequest) -> Answer:
         """The consumer, in the newest form that the origin knows. Raises OriginError."""
@@ -508,14 +353,14 @@ class OriginFollower:
             if not answer.code:
                 break
             if answer.code == IDENTITY_MISMATCH:
-                self._meet(answer.identity or "unknown")
+                self.place.meet(answer.identity or "unknown")
                 request.identity = ""
-                request.start = self._start()
+                request.start = self.place.start()
                 continue
             if not request.downgrade(answer.code):
                 raise Refused(answer)
         if answer.identity:
-            self._meet(answer.identity)
+            self.place.meet(answer.identity)
         if request.durable and answer.ack_policy != "flow_control":
             raise Barred("the named consumer of the origin must use ack policy flow_control")
         if not answer.deliver_subject or not answer.name:
@@ -529,10 +374,10 @@ class OriginFollower:
         stream = self.stream
         sink = OriginSink(stream, self, answer.deliver_subject.encode(), answer.name.encode())
         sink.mirror = self.mirror
-        sink.identity = self.identity
+        sink.identity = self.place.identity
         sink.pending = answer.pending
         sink.foreign = self.window.foreign and not request.durable
-        had = stream.store.last_seq if self.mirror else self._sseq
+        had = self.place.had()
         if request.only_last:
             sink.sparse = answer.pending
             sink.left_out = max(answer.delivered - had, 0)
@@ -541,7 +386,7 @@ class OriginFollower:
                 stream.skip(answer.delivered)
             sink.sseq = max(answer.delivered, stream.store.last_seq)
         else:
-            sink.sseq = max(answer.delivered, self._sseq)
+            sink.sseq = max(answer.delivered, self.place.seq)
             origin, pattern, destination = source_parts(self.source)
             sink.head = SOURCE_HEADER + f"{origin} ".encode()
             sink.middle = f" {pattern} {destination} ".encode()
@@ -553,7 +398,7 @@ class OriginFollower:
         self.sink = sink
         self.health.begin(sink, answer.pending)
         self._announce_state()
-        self._since_ns = 0
+        self.place.since_ns = 0
         self._request = request
         self._heard = False
         self._withheld = None
@@ -565,7 +410,7 @@ class OriginFollower:
         stream.account.insert(sink)
         log.info(
             "%s: goes on at %d, %d messages behind%s",
-            self._label(),
+            self.place.label(),
             sink.sseq + 1,
             answer.pending,
             ", the last of each subject" if request.only_last else "",
@@ -576,15 +421,11 @@ class OriginFollower:
         sink = self.sink
         if sink is None:
             return
-        self._sseq = sink.sseq
-        if sink.messages:
-            self._stored_ns = self.stream.store.last_ts
-            self._mark = Mark(sink.stored, sink.last_ts)
+        self.place.came(sink)
         self.health.end()
         self.sink = None
         self.stream.account.remove(sink)
         self.driver.drop_sink(sink)
-        self.driver.manager.remember_cursor(self.stream, self.name, self._cursor())
         self.stream.kernel.kick()
 
     async def _watch(self) -> None:
@@ -605,14 +446,14 @@ class OriginFollower:
                 await self._refit(sink)
         self.recreations += 1
         self.health.trouble, self.health.cause = OFFLINE, self._reason
-        log.info("%s: a new consumer is needed: %s", self._label(), self._reason)
+        log.info("%s: a new consumer is needed: %s", self.place.label(), self._reason)
 
     async def _refit(self, sink: OriginSink) -> None:
         """Go on with a consumer of another window; of this one, nothing is on its way. Raises
         OriginError."""
         self._again.clear()
         self.phase = "asking"
-        self._sseq, rate = sink.sseq, self.health.rate
+        self.place.seq, rate = sink.sseq, self.health.rate
         request = self._new_request()
         async with self.driver.manager.setups:
             answer = await self._ask_for_consumer(request)
@@ -775,7 +616,7 @@ class OriginFollower:
             name=self.source.name,
             external=self.source.external,
             lag=health.shown_lag(),
-            seq=0 if self.mirror else (sink and sink.stored) or self._sseq,
+            seq=0 if self.mirror else (sink and sink.stored) or self.place.seq,
             active=active,
             error=error,
             filter_subject=self.source.filter_subject,
@@ -793,7 +634,7 @@ class OriginFollower:
             "origin": self.source.name,
             "external": self.source.external.api if self.source.external is not None else "",
             **self.health.report(self.stream.kernel.clock()),
-            "sequence": sink.sseq if sink is not None else self._sseq,
+            "sequence": sink.sseq if sink is not None else self.place.seq,
             "well": self.health.state in WELL,
             "stalled": self.health.stalled,
             "recreations": self.recreations,

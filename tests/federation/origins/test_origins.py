@@ -273,7 +273,7 @@ async def test_a_source_tells_constant_values_by_their_times(
     if before != "live":
         if before == "old cursor":
             follower = pair.stream("ALL").origin_driver.followers[0]
-            manager, cursor = follower.driver.manager, Cursor(20, 20, follower.identity)
+            manager, cursor = follower.driver.manager, Cursor(20, 20, follower.place.identity)
             follower.driver.stop()
             manager.keep_cursor(pair.stream("ALL"), follower.name, False, cursor)
         await pair.restart_hub()
@@ -322,7 +322,7 @@ async def test_a_source_finds_where_histories_part(lab: Lab) -> None:
         await pair.there.delete_msg("ORIGIN", sequence)
     follower = pair.stream("ALL").origin_driver.followers[0]
     # As if this node had been started anew: nothing but what is stored tells.
-    follower._stored_ns = 0
+    follower.place.stored_ns = 0
     leaf_service(pair.hub).listener.start(pair.hub)
     await until(lambda: len(pair.numbers("ALL")) > 90, "the new ones are there")
     assert pair.numbers("ALL") == [*range(60), 1000, *range(100, 130)]

@@ -11,6 +11,7 @@ from headwater.federation.origins.health import LIVE, Health
 from headwater.federation.origins.origin_driver import OriginDrivers
 from headwater.federation.origins.origin_errors import Recreated
 from headwater.federation.origins.origin_follower import OriginFollower
+from headwater.federation.origins.origin_place import OriginPlace
 from headwater.federation.origins.origin_request import Answer, OriginRequest, StartPoint
 from tests.sim.planted.bug import Bug
 
@@ -23,7 +24,7 @@ def _moved_start(mirror: bool, by: int) -> Any:
     """A bug that asks for messages from elsewhere than where a copy ends."""
 
     def make(original: Any) -> Any:
-        def start(self: OriginFollower) -> StartPoint:
+        def start(self: OriginPlace) -> StartPoint:
             point: StartPoint = original(self)
             if self.mirror is mirror and point.sequence > 1:
                 return StartPoint(sequence=point.sequence + by)
@@ -35,7 +36,7 @@ def _moved_start(mirror: bool, by: int) -> Any:
 
 
 def _from_now(original: Any) -> Any:
-    def start(self: OriginFollower) -> StartPoint:
+    def start(self: OriginPlace) -> StartPoint:
         if self.stream.store.last_seq > 0:
             return StartPoint(time="2099-01-01T00:00:00Z")
         point: StartPoint = original(self)
@@ -52,7 +53,7 @@ def _ahead_of_data(original: Any) -> Any:
     """The start of a follower that trusts what was taken before the power was cut."""
     _TAKEN.clear()
 
-    def start(self: OriginFollower) -> StartPoint:
+    def start(self: OriginPlace) -> StartPoint:
         point: StartPoint = original(self)
         known = _TAKEN.get((self.stream.incarnation, self.name), 0)
         return StartPoint(sequence=max(known + 1, point.sequence)) if known else point
@@ -72,7 +73,7 @@ def _remembers_taken(original: Any) -> Any:
 def _unnoticed(original: Any) -> Any:
     """Whoever the origin is, the copy goes on."""
 
-    def meet(self: OriginFollower, identity: str) -> None:
+    def meet(self: OriginPlace, identity: str) -> None:
         if identity:
             self.identity = identity
 
@@ -82,21 +83,22 @@ def _unnoticed(original: Any) -> Any:
 def _begun_anew(original: Any) -> Any:
     """A mirror takes the messages of an origin that was made again behind those that it has."""
 
-    def meet(self: OriginFollower, identity: str) -> None:
+    def meet(self: OriginPlace, identity: str) -> None:
         try:
             original(self, identity)
         except Recreated:
             self.identity = identity
-            self.driver.begin_again()
+            driver: Any = self.driver
+            driver.begin_again()
 
     return meet
 
 
 def _all_again(original: Any) -> Any:
-    def restore(self: OriginFollower) -> None:
+    def restore(self: OriginPlace) -> None:
         original(self)
         if not self.mirror:
-            self._sseq = 0
+            self.seq = 0
 
     return restore
 
@@ -117,7 +119,7 @@ def _no_transforms(original: Any) -> Any:
 def _takes_three_again(original: Any) -> Any:
     def listen(self: OriginFollower, request: OriginRequest, answer: Answer) -> None:
         if not self.mirror:
-            self._sseq, answer.delivered = max(0, self._sseq - 3), 0
+            self.place.seq, answer.delivered = max(0, self.place.seq - 3), 0
         original(self, request, answer)
 
     return listen
@@ -154,10 +156,10 @@ def _old_end(original: Any) -> Any:
     """What came since a consumer was asked for is forgotten when it is given up."""
 
     def drop(self: OriginFollower) -> None:
-        before = self._sseq
+        before = self.place.seq
         original(self)
         if not self.mirror:
-            self._sseq = before
+            self.place.seq = before
 
     return drop
 
@@ -175,37 +177,37 @@ def _skipped_when_full(original: Any) -> Any:
 
 SEEDS = 40
 """Each is found within so many seeds of `STEPS` steps, most in a few."""
-_F, _D = OriginFollower, OriginDrivers
+_F, _P, _D = OriginFollower, OriginPlace, OriginDrivers
 _BUGS = (
     Bug(
         "mirror-skips-one",
         "a mirror leaves one message out whenever it goes on",
-        ((_F, "_start", _moved_start(True, 1)),),
+        ((_P, "start", _moved_start(True, 1)),),
     ),
     Bug(
         "source-skips-one",
         "a source leaves one message out whenever it goes on",
-        ((_F, "_start", _moved_start(False, 1)),),
+        ((_P, "start", _moved_start(False, 1)),),
     ),
     Bug(
         "takes-what-comes",
         "a copy leaves out what was published while its link was cut",
-        ((_F, "_start", _from_now),),
+        ((_P, "start", _from_now),),
     ),
     Bug(
         "cursor-before-data",
         "a copy goes on behind what it took, which a power cut may have lost",
-        ((_F, "_start", _ahead_of_data), (_F, "_drop_sink", _remembers_taken)),
+        ((_P, "start", _ahead_of_data), (_F, "_drop_sink", _remembers_taken)),
     ),
     Bug(
         "another-unnoticed",
         "messages of an origin that was made again are put behind those of the former one",
-        ((_F, "_meet", _unnoticed),),
+        ((_P, "meet", _unnoticed),),
     ),
     Bug(
         "another-wipes",
         "a mirror throws away what it has when its origin was made again",
-        ((_F, "_meet", _begun_anew),),
+        ((_P, "meet", _begun_anew),),
     ),
     Bug(
         "another-said-away",
@@ -220,7 +222,7 @@ _BUGS = (
     Bug(
         "source-from-the-start",
         "a start takes everything of a source again",
-        ((_F, "_restore", _all_again),),
+        ((_P, "restore", _all_again),),
     ),
     Bug(
         "source-forgets-its-end",
@@ -230,7 +232,7 @@ _BUGS = (
     Bug(
         "source-back-three",
         "a source takes three messages again whenever it goes on",
-        ((_F, "_listen", _takes_three_again), (_F, "_start", _moved_start(False, -3))),
+        ((_F, "_listen", _takes_three_again), (_P, "start", _moved_start(False, -3))),
     ),
     Bug(
         "filter-left-out",
