@@ -5,7 +5,7 @@ import time
 
 import click
 
-from headwater.edge.wire.client import Client
+from headwater.edge.wire.client import Client, NoResponders
 from headwater.edge.wire.login import Login
 from headwater.edge.wire.message import WireError
 from headwater.security.errors import SecurityError
@@ -41,6 +41,11 @@ def drain(
             while left and not undo and time.monotonic() < deadline:
                 time.sleep(PAUSE_S)
                 left = _ask(client, node, undo)
+    except NoResponders as error:
+        raise click.ClickException(
+            f"{server} has no such order for this user: log in as one of the system account "
+            "(--creds, or --user and --password), at a node of a cluster"
+        ) from error
     except (WireError, SecurityError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:

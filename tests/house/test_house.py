@@ -82,6 +82,7 @@ TESTS_BESIDE = {
     "abuse": "what an outsider tries, across all folders",
     "clients": "official clients of other languages",
     "differ": "generated input on both servers, of every kind",
+    "earlier": "stores that earlier versions wrote, with all that is in them",
     "edge/broker/transcripts": "texts that the test beside them tells again",
     "edge/storage/log/durability": "docs/DURABILITY.md: its rules, its table and the page itself",
     "edge/storage/whole": "faults of every file of a store at once, which no room bears alone",

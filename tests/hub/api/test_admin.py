@@ -84,6 +84,10 @@ async def test_a_drained_node_leads_nothing_until_it_may_again(tmp_path: Path) -
         result = await asyncio.to_thread(CliRunner().invoke, cli, [*command, "nobody"])
         assert result.exit_code == 1
         assert "not a member" in result.output
+        command = ["hub", "drain", "--server", url, "--user", "A", "--password", "A", f"n{busy}"]
+        result = await asyncio.to_thread(CliRunner().invoke, cli, command)
+        assert result.exit_code == 1
+        assert "log in as one of the system account" in result.output
     finally:
         await lab.stop()
 
