@@ -128,7 +128,8 @@ class AuthRequest(msgspec.Struct, kw_only=True):
         return value if isinstance(value, str) else ""
 
     def has_credentials(self) -> bool:
-        """Whether any name or secret was presented."""
-        return any(map(self.text, ("user", "pass", "auth_token", "nkey")))
+        """Whether a name, a password or a token was presented. An nkey counts only where nkeys are
+        configured."""
+        return any(map(self.text, ("user", "pass", "auth_token")))
 
 

@@ -1,5 +1,6 @@
 """Logins with nats-py: what is right comes in, what is wrong does not, on both servers."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,3 +125,26 @@ async def test_a_service_may_answer_once(url: str) -> None:
     assert (await inbox.next_msg(timeout=2)).data == b"end"
     await service.close()
     await alice.close()
+
+
+@pytest.mark.parametrize("program_name", ["headwater", "nats-server"])
+@pytest.mark.parametrize(
+    ("fields", "admitted"),
+    [("", True), ('"nkey":"UXX","sig":"AA"', True), ('"auth_token":"x"', False)],
+)
+def test_who_is_nobody_comes_in_as_the_one_without_a_login(
+    program_name: str, fields: str, admitted: bool
+) -> None:
+    """An nkey says nothing where none is configured: clients present theirs everywhere."""
+    command = (program(program_name), *(["serve"] if program_name == "headwater" else []))
+    config = "authorization { users: [ {user: a, password: a} ] }\nno_auth_user: a\n"
+    heard = b""
+    with (
+        Server(Recipe(program_name, command, config)) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock,
+    ):
+        sock.sendall(b"CONNECT {%s}\r\nPING\r\n" % fields.encode())
+        while b"PONG" not in heard and (part := sock.recv(65536)):
+            heard += part
+    assert (b"PONG" in heard) is admitted
+    assert (b"Authorization Violation" in heard) is not admitted
