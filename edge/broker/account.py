@@ -262,6 +262,10 @@ class Account:
         found: Match = self.match(subject, len(subject))
         return bool(found.plain) or bool(found.queues)
 
+    def fanouts(self) -> list[int]:
+        """How many receivers each subject has whose match is remembered."""
+        return self.cache.fanouts() + self.prefixes.fanouts() + self.endings.fanouts()
+
     def sinks(self, subject: bytes) -> list:
         """All sinks that match a literal subject, queue members included."""
         found: Match = self.match(subject, len(subject))

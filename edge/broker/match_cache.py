@@ -148,6 +148,16 @@ class MatchCache:
             self.count -= 1
         return 0
 
+    def fanouts(self) -> list[int]:
+        """How many receivers each subject has that is remembered; a queue group is one."""
+        found: list = []
+        match: Match
+        for item in self.matches:
+            if item is not None:
+                match = item
+                found.append(len(match.plain) + len(match.queues))
+        return found
+
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def clear(self) -> cython.int:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from headwater.edge.monitor.debugging import expvarz
 from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.metrics import CONTENT_TYPE, metrics
 from headwater.edge.monitor.pages import accountz, accstatz, connz, healthz, jsz, links, subsz, varz
@@ -83,6 +84,9 @@ PAGES: dict[str, Page] = {
     ),
     "/clusterz": lambda node, query: _indented(_cluster(node).status()),
     "/ipqueuesz": lambda node, query: Reply(200, b"{}", JSON),
+    "/debug/vars": lambda node, query: _indented(
+        expvarz(node.observations.process.memory())
+    ),
     "/stacksz": lambda node, query: Reply(200, stacksz().encode(), TEXT),
     "/metrics": lambda node, query: Reply(200, metrics(node).encode(), CONTENT_TYPE),
 }

@@ -89,6 +89,30 @@ async def test_pages_have_the_same_shape(pair: list[Server]) -> None:
             await client.close()
 
 
+async def test_the_fanout_is_that_of_subjects_that_were_published(pair: list[Server]) -> None:
+    """Each subject that is remembered counts once; here one has two receivers, one has none."""
+    for server in pair:
+        client = await nats.connect(server.url("a"))
+        for _ in range(2):
+            await client.subscribe("fanout.two")
+        for _ in range(4):
+            await client.publish("fanout.two")
+            await client.publish("fanout.none")
+        await client.flush()
+        found = server.json("/subsz?acc=A")
+        assert found["num_cache"] >= 2
+        assert found["max_fanout"] >= 2
+        assert 0 < found["avg_fanout"] <= found["max_fanout"]
+        await client.close()
+
+
+def test_variables_of_the_process(pair: list[Server]) -> None:
+    for server in pair:
+        found = server.json("/debug/vars")
+        assert found["cmdline"]
+        assert found["memstats"]["Sys"] > 0
+
+
 async def test_closed_connections_keep_their_subscriptions(pair: list[Server]) -> None:
     listed = []
     for server in pair:
