@@ -12,7 +12,6 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from headwater.deploy.compose import services_for
 from headwater.deploy.notify import Notifier
@@ -28,9 +27,6 @@ from headwater.edge.node.node import Node
 log = logging.getLogger("headwater.node")
 
 CORE_DUMPS = "HEADWATER_CORE_DUMPS"
-PID_MAX = 2**22
-"""The greatest process id of Linux on 64 bits."""
-
 GARBAGE = (5_000, 20, 20)
 """New objects until the youngest are looked at, and how often until the older ones are."""
 
@@ -53,11 +49,17 @@ def serve(arguments: list[str], ready: Callable[[], None] = lambda: None) -> int
     if invocation.action == "serve":
         return run(invocation, arguments, ready)
     if invocation.action == "signal":
+        from headwater.deploy.signals import send_signal
+
         return send_signal(invocation)
     if invocation.action == "version":
         print(f"nats-server: v{NATS_LEVEL}")
     elif invocation.action == "test":
         return check(invocation)
+    elif invocation.action == "help_tls":
+        from headwater.edge.conf.tls_help import TLS_HELP
+
+        print(TLS_HELP)
     else:
         print(USAGE)
     return 0
@@ -158,13 +160,14 @@ def _listen_to_signals(node: Node, arguments: list[str]) -> set[asyncio.Task[Non
     """Act on signals from now on; returns the set of actions under way."""
     tasks: set[asyncio.Task[None]] = set()
 
-    def later(action: str) -> None:
+    def later(action: str, number: signal.Signals) -> None:
+        log.info('Trapped "%s" signal', _TRAPPED[number])
         task = node.loop.create_task(_act(node, action, arguments))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
     for number, action in _SIGNALS.items():
-        node.loop.add_signal_handler(number, later, action)
+        node.loop.add_signal_handler(number, later, action, number)
     return tasks
 
 
@@ -177,13 +180,23 @@ _SIGNALS = {
 }
 
 
+_TRAPPED = {
+    signal.SIGINT: "interrupt",
+    signal.SIGTERM: "terminated",
+    signal.SIGUSR1: "user defined signal 1",
+    signal.SIGUSR2: "user defined signal 2",
+    signal.SIGHUP: "hangup",
+}
+"""Signals as nats-server names them in its log."""
+
+
 async def _act(node: Node, action: str, arguments: list[str]) -> None:
     if action == "stop":
         await node.stop()
     elif action == "ldm":
         await node.lame_duck()
     elif action == "reopen":
-        configure_logging(node.options)
+        _reopen(node.options)
     elif action == "reload":
         _reload(node, arguments)
 
@@ -198,52 +211,21 @@ def _reload(node: Node, arguments: list[str]) -> None:
             log.error("Failed to reload server configuration: %s", problem)
 
 
+def _reopen(options: Options) -> None:
+    """Go on in a log file of the same name, which may have been moved away."""
+    try:
+        configure_logging(options)
+    except (OSError, ValueError) as error:
+        log.error("The log could not be opened again: %s; it goes on as it was", error)
+        return
+    if options.log_file:
+        log.info("File log re-opened")
+
+
 def _start_errors() -> tuple[type[Exception], ...]:
     from headwater.edge.broker.listeners.listener import ListenError
+    from headwater.edge.node.launch_files import PidFileError
     from headwater.edge.storage.format.errors import StoreError
     from headwater.security.errors import SecurityError
 
-    return (ListenError, StoreError, SecurityError, StartError)
-
-
-def send_signal(invocation: Invocation) -> int:
-    """`--signal`: tell a running node what to do."""
-    assert invocation.signal is not None
-    numbers = {
-        "stop": signal.SIGKILL,
-        "quit": signal.SIGINT,
-        "term": signal.SIGTERM,
-        "reopen": signal.SIGUSR1,
-        "reload": signal.SIGHUP,
-        "ldm": signal.SIGUSR2,
-    }
-    target = invocation.signal.target
-    try:
-        os.kill(_process_id(target), numbers[invocation.signal.name])
-    except ProcessLookupError:
-        return _not_told(f"no nats-server processes running: {target} names one that has ended")
-    except ValueError as error:
-        return _not_told(str(error))
-    except OSError as error:
-        return _not_told(f"{target}: {error.strerror}: use the user that runs the node")
-    return 0
-
-
-def _not_told(text: str) -> int:
-    """Say on standard error why a signal was not sent; the status to end with."""
-    print(f"nats-server: {text}", file=sys.stderr)
-    return 1
-
-
-def _process_id(target: str) -> int:
-    """A process id, or the one in a pid file. Raises ValueError when there is none, OSError for a
-    file that cannot be read."""
-    if not target:
-        raise ValueError("which process? use --signal <signal>=<pid>, or =<pid file>")
-    text = target
-    if not target.isdecimal() and Path(target).is_file():
-        text = Path(target).read_text(errors="replace").strip()
-    # 0 and below would name whole groups of processes.
-    if not (text.isdecimal() and 0 < int(text) <= PID_MAX):
-        raise ValueError(f"invalid pid: {target}: name a process id, or a file that holds one")
-    return int(text)
+    return (ListenError, StoreError, SecurityError, StartError, PidFileError)

@@ -35,6 +35,7 @@ from cython.cimports.headwater.edge.subjects.word_scan import is_clean, word_end
 from cython.cimports.headwater.edge.wire.numbers import parse_size, put_number
 from cython.cimports.libc.string import memchr, memcpy, strlen
 
+from headwater.edge.broker.client_lines import tell_error, tell_payload
 from headwater.edge.wire.connect_fields import connect_fields
 from headwater.edge.wire.json_objects import object_in
 
@@ -412,6 +413,7 @@ class ClientConn(Conn):
         if m.size < 0 or m.header_len < 0 or m.header_len > m.size:
             return self.broken()
         if m.size > self.max_payload:
+            tell_payload(self, m.size)
             self.fail("Maximum Payload Violation", "Maximum Message Payload Exceeded")
             return NEED_MORE
         m.subject = line + starts[0]
@@ -445,6 +447,7 @@ class ClientConn(Conn):
     @cython.exceptval(-2, check=True)
     def broken(self) -> cython.Py_ssize_t:
         """End a client whose publish has arguments that make no sense; NATS sends no `-ERR`."""
+        tell_error(self, "Unknown Protocol Operation")
         self.close("Protocol Violation")
         return NEED_MORE
 
@@ -593,6 +596,7 @@ class ClientConn(Conn):
     @cython.exceptval(-1, check=False)
     def fail(self, error: str, reason: str) -> cython.int:
         """Answer `-ERR` and close."""
+        tell_error(self, error)
         self.queue(b"-ERR '" + error.encode() + b"'\r\n")
         self.close(reason)
         return 0
@@ -680,6 +684,7 @@ class ClientConn(Conn):
         if not self.server.may_subscribe(self, subject, queue):
             return
         if 0 <= self.max_subscriptions <= len(self.subs) or self.account.is_full:
+            tell_error(self, "maximum subscriptions exceeded")
             self.warn("maximum subscriptions exceeded")
             return
         if sid in self.subs:

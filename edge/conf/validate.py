@@ -1,7 +1,7 @@
 """Checks of complete options, after the command line has had its say."""
 
 from headwater.edge.conf.options import LEAST_SEGMENT_BYTES, LeafRemoteOptions, Options
-from headwater.edge.conf.quantities import format_duration, redact_url
+from headwater.edge.conf.quantities import MAX_PORT, format_duration, redact_url
 from headwater.edge.facts.version import NATS_LEVEL
 from headwater.security.auth_options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
 from headwater.security.nkeys import is_public_key
@@ -57,6 +57,7 @@ def validate(options: Options) -> list[str]:
     """
     return [
         *_check_limits(options),
+        *_check_addresses(options),
         *_check_operator(options),
         *_check_leaf(options),
         *_check_no_auth_user(options, options.no_auth_user, "no_auth_user"),
@@ -146,6 +147,38 @@ def _check_limits(options: Options) -> list[str]:
         text = "server_name cannot contain spaces: choose a name without"
         problems.append(_cited(options, "server_name", text))
     return problems
+
+
+def _check_addresses(options: Options) -> list[str]:
+    """Addresses to tell to others, and a listener that could not listen."""
+    problems = []
+    told = (
+        ("client_advertise", options.client_advertise),
+        ("cluster.advertise", options.cluster.advertise),
+        ("leafnodes.advertise", options.leaf.advertise),
+        ("websocket.advertise", options.websocket.advertise),
+    )
+    for name, text in told:
+        if text and not _is_advertised(text):
+            problem = f"{name}: {text!r} is no address: use host:port"
+            problems.append(_cited(options, name, problem))
+    if options.https_port and options.tls is None:
+        text = (
+            "https_port: TLS cert and key required for HTTPS: add a `tls` block, or use http_port"
+        )
+        problems.append(_cited(options, "https_port https", text))
+    return problems
+
+
+def _is_advertised(text: str) -> bool:
+    """Whether text is a host, maybe with a port behind it."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, "0"
+    if host[:1] + host[-1:] == "[]":
+        host = host[1:-1].replace(":", "")
+    right_port = port == "-1" or (port.isdecimal() and int(port) <= MAX_PORT)
+    return right_port and ":" not in host and "[" not in host
 
 
 def _check_operator(options: Options) -> list[str]:

@@ -150,12 +150,21 @@ class SizedFile(LogFile):
             self.stream.close()
         moment = datetime.fromtimestamp(now_s)
         suffix = moment.strftime("%Y.%m.%d.%H.%M.%S.") + f"{moment.microsecond * 1000:09d}"
-        os.rename(self.baseFilename, f"{self.baseFilename}.{suffix}")
+        backup = f"{self.baseFilename}.{suffix}"
+        os.rename(self.baseFilename, backup)
         self.stream = self._open()
         self._statstream()
+        self._write_line(f'Rotated log, backup saved as "{backup}"', now_s)
         if self._max_files > 0:
             for old in self._aside()[: -(self._max_files - 1) or None]:
                 old.unlink(missing_ok=True)
+                self._write_line(f'Purged log file "{old.name}"', now_s)
+
+    def _write_line(self, text: str, now_s: float) -> None:
+        """Write a line of one's own, which puts nothing aside."""
+        record = logging.LogRecord("headwater", logging.INFO, "", 0, text, None, None)
+        record.created = now_s
+        super().emit(record)
 
     def _aside(self) -> list[Path]:
         """Files that were put aside, the oldest first."""

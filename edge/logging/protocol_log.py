@@ -155,10 +155,7 @@ def without_secrets(fields: bytes) -> bytes:
 def peer_label(conn: Any) -> str:
     """Where the peer is and which kind of connection it has, as `127.0.0.1:4711 - cid:5`. The limit
     of lines counts a line that begins so as the peer's."""
-    try:
-        host, port = plain_address(conn.sock.getpeername())[:2]
-    except (AttributeError, OSError, ValueError):
-        host, port = "?", 0
+    host, port = _address(conn)
     if ":" in host:
         host = f"[{host}]"
     kind = "rid"
@@ -167,6 +164,30 @@ def peer_label(conn: Any) -> str:
     elif conn.kind == _LEAF:
         kind = "lid"
     return f"{host}:{port} - {kind}:{conn.cid}"
+
+
+def _address(conn: Any) -> tuple[str, int]:
+    """Host and port of the peer; of a socket that is closed, what they were."""
+    try:
+        host, port = plain_address(conn.sock.getpeername())[:2]
+    except (AttributeError, OSError, ValueError):
+        return conn.peer or ("?", 0)
+    return host, port
+
+
+def client_label(conn: Any) -> str:
+    """`peer_label` of a client, and what it has told of itself once it has logged in."""
+    return f"{peer_label(conn)}{_who(conn)}"
+
+
+def shown_user(fields: dict[str, Any]) -> str:
+    """Whom CONNECT names, as `User "a"`; "" when it names nobody."""
+    for field, word in (("user", "User"), ("nkey", "Nkey"), ("jwt", "JWT"), ("auth_token", "")):
+        value = fields.get(field)
+        if isinstance(value, str) and value:
+            # Tokens of users are long, and secrets.
+            return f'{word} "{_quoted(value.encode())}"' if word in ("User", "Nkey") else word
+    return ""
 
 
 def _who(conn: Any) -> str:

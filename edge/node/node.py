@@ -4,13 +4,9 @@
 """
 
 import asyncio
-import json
 import logging
-import os
 import socket
-import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +21,7 @@ from headwater.edge.facts.version import NATS_LEVEL, VERSION
 from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.node.account_terms import terms_of
 from headwater.edge.node.lame_duck import lame_duck
+from headwater.edge.node.launch_files import PidFileError, remove_files, write_files
 from headwater.edge.node.parting import part_all
 from headwater.edge.observed.observations import Observations
 from headwater.edge.observed.start_progress import StartProgress
@@ -172,7 +169,9 @@ class Node:
         log.info("  Name:     %s", self.server_name)
         log.info("  ID:       %s", self.server_id)
         if options.config_file:
-            log.info("Using configuration file: %s", options.config_file)
+            log.info(
+                "Using configuration file: %s (%s)", options.config_file, options.config_digest
+            )
         self.tls = listener_contexts(options)
         if options.jetstream.enabled:
             self._start_jetstream()
@@ -182,7 +181,7 @@ class Node:
                 self._running.append(service)
         if options.listens:
             self._listen()
-        self._write_files()
+        write_files(options, self.ports())
         log.info("Server is ready")
 
     def make_jetstream(self) -> Any:
@@ -353,18 +352,15 @@ class Node:
                 return urlsplit(url).port or otherwise
         return otherwise
 
-    def _write_files(self) -> None:
-        if self.options.pid_file:
-            Path(self.options.pid_file).write_text(str(os.getpid()))
-        if self.options.ports_file_dir:
-            _ports_file(self.options).write_text(json.dumps(self.ports()))
-
     def replace_files(self, old: Options) -> None:
         """The files that other options name: in new places, and no longer in the old ones."""
         new = self.options
         if (old.pid_file, old.ports_file_dir) != (new.pid_file, new.ports_file_dir):
-            _remove_files(old)
-            self._write_files()
+            remove_files(old)
+            try:
+                write_files(new, self.ports())
+            except PidFileError as error:
+                log.error("%s", error)
 
     # --- end ---
 
@@ -391,7 +387,7 @@ class Node:
             self.callouts.stop()
         self.shares.stop()
         self.kernel.turn()
-        _remove_files(self.options)
+        remove_files(self.options)
         log.info("Server Exiting..")
 
     async def lame_duck(self) -> None:
@@ -429,15 +425,3 @@ def _callouts(node: Node, key: nkeys.KeyPair | None) -> Any:
     callouts = Callouts(node, key, node.sessions.checks)
     node.sessions.checks.ask_service = callouts.ask
     return callouts
-
-
-def _ports_file(options: Options) -> Path:
-    name = Path(sys.argv[0]).name
-    name = "nats-server" if name in ("headwater", "__main__.py", "") else name
-    return Path(options.ports_file_dir) / f"{name}_{os.getpid()}.ports"
-
-
-def _remove_files(options: Options) -> None:
-    for path in [options.pid_file, options.ports_file_dir and _ports_file(options)]:
-        if path:
-            Path(path).unlink(missing_ok=True)

@@ -124,14 +124,19 @@ def reload_node(node: "NodeView", options: Options) -> None:
         contexts = listener_contexts(options)
     except SecurityError as error:
         raise ConfigError([str(error)]) from error
-    _apply_disk_budget(node, options)
+    _apply_log_settings(old, options)
+    try:
+        _apply_disk_budget(node, options)
+    except ConfigError:
+        _apply_log_settings(options, old)
+        raise
     node.options = node.sessions.options = options
     node.authenticator = node.sessions.authenticator = authenticator
     node.use_tls(contexts)
     node.replace_files(old)
     if node.jetstream is not None:
         node.jetstream.resize(options.jetstream)
-    _apply_log_settings(node, old, options)
+    _trace_anew(node)
     _apply_facts(node)
     node.apply_account_limits()
     _apply_limits(node)
@@ -161,9 +166,18 @@ def _apply_disk_budget(node: "NodeView", options: Options) -> None:
         raise ConfigError([str(error)]) from error
 
 
-def _apply_log_settings(node: "NodeView", old: Options, new: Options) -> None:
-    if logs.settings_of(old) != logs.settings_of(new):
+def _apply_log_settings(old: Options, new: Options) -> None:
+    """Raises ConfigError when the new log cannot be opened; then the old one goes on."""
+    if logs.settings_of(old) == logs.settings_of(new):
+        return
+    try:
         logs.configure(logs.settings_of(new))
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"cannot open the log: {error}"]) from error
+
+
+def _trace_anew(node: "NodeView") -> None:
+    """Have every connection heed whether the protocol is logged."""
     registry = node.sessions.registry
     for conn in [*node.sessions.conns.values(), *(session.conn for session in registry.all())]:
         conn.trace_protocol()

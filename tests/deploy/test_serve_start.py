@@ -137,7 +137,6 @@ def test_ready_soon_after_launch() -> None:
 @pytest.mark.parametrize(
     ("target", "told"),
     [
-        ("", "which process?"),
         ("none.pid", "invalid pid: none.pid"),
         ("-1", "invalid pid: -1"),
         ("0", "invalid pid: 0"),
@@ -149,7 +148,7 @@ def test_ready_soon_after_launch() -> None:
 def test_a_signal_without_a_process_is_refused(tmp_path: Path, target: str, told: str) -> None:
     """-1 is the whole machine to the system. A file may say so."""
     (tmp_path / "all.pid").write_text("-1\n")
-    refused(run("--signal", f"reload={target}" if target else "reload", cwd=tmp_path), told)
+    refused(run("--signal", f"reload={target}", cwd=tmp_path), told)
 
 
 def test_a_signal_finds_the_process_of_a_pid_file(tmp_path: Path) -> None:

@@ -6,13 +6,18 @@ the one place where a client is authorized.
 """
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.client import ClientConn
+from headwater.edge.broker.client_lines import (
+    tell_closed,
+    tell_created,
+    tell_refused_login,
+    tell_violation,
+)
 from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.logins.closed_conn import ClosedConn
 from headwater.edge.broker.logins.password_checks import PasswordChecks
@@ -31,8 +36,6 @@ from headwater.security.errors import (
 )
 from headwater.security.identity import AuthRequest, Identity, lowest
 from headwater.security.permissions import Permissions
-
-log = logging.getLogger("headwater.broker")
 
 SWEEP_S = 0.25
 """How often slow receivers are looked at."""
@@ -156,6 +159,7 @@ class Sessions:
         """Send INFO and start the login's clock."""
         if self.authenticator.nonce_required():
             self._nonces[conn.cid] = draw_nonce(self.kernel.chance)
+        tell_created(conn)
         conn.queue(self.info_for(conn))
         if self.full():
             conn.refuse("maximum connections exceeded", "Maximum Connections Exceeded")
@@ -213,13 +217,12 @@ class Sessions:
         self._nonces.pop(conn.cid, None)
         if reason.startswith("Slow Consumer"):
             self.slow_consumers += 1
-            log.warning("Slow consumer cut: cid %d, %s", conn.cid, reason)
         elif reason == "Stale Connection":
             self.stale += 1
         self.registry.leave(conn.cid)
         if conn.account is not None and conn.identity is not None:
             conn.account.connections -= 1
-        log.debug("cid:%d connection closed: %s", conn.cid, reason)
+        tell_closed(conn, reason)
         for observer in self.observers:
             observer.client_closed(conn, reason)
         closed = self.closed[conn.cid] = ClosedConn(conn, reason, self.now_s())
@@ -267,15 +270,8 @@ class Sessions:
             if self._admit(conn, outcome) and answer:
                 conn.welcome()
             return
-        detail = self.detail(conn)
         self.auth_errors += 1
-        log.error(
-            "%s:%s - cid:%d - authentication error: %s",
-            detail.get("ip"),
-            detail.get("port"),
-            conn.cid,
-            outcome,
-        )
+        tell_refused_login(conn, conn.options or {}, outcome)
         reason = "Authentication Failure"
         if isinstance(outcome, ProxyRequiredError | ProxyNotTrustedError):
             reason = outcome.reason_shown
@@ -407,6 +403,7 @@ class Sessions:
         if no_auth_user:
             self.login(conn, {}, answer=False)
         if not conn.ready and not conn.deciding and not conn.closed:
+            tell_refused_login(conn, {})
             conn.refuse("Authorization Violation", "Authentication Failure")
 
     def _login_expired(self, conn: ClientConn) -> None:
@@ -438,13 +435,13 @@ class Sessions:
         text = _quoted(subject)
         using = f" using queue {_quoted(queue)}" if queue else ""
         conn.warn(f"Permissions Violation for Subscription to {text}{using}")
-        log.error("cid:%d - Subscription Violation - Subject %s", conn.cid, text)
+        tell_violation(conn, f"Subscription Violation - Subject {text}{using}")
         return False
 
     def publish_denied(self, conn: ClientConn, subject: bytes) -> None:
         """Answer a publish that permissions refuse."""
         conn.warn(f"Permissions Violation for Publish to {_quoted(subject)}")
-        log.error("cid:%d - Publish Violation - Subject %s", conn.cid, _quoted(subject))
+        tell_violation(conn, f"Publish Violation - Subject {_quoted(subject)}")
 
     def reply_denied(self, conn: ClientConn, reply: bytes) -> None:
         """Answer a publish whose reply subject is reserved."""

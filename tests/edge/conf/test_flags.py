@@ -39,7 +39,6 @@ def test_no_flags_are_all_defaults() -> None:
         (["--server_name=x"], "server_name", "x"),
         (["-m", "8222"], "http_port", 8222),
         (["--http_port", "-1"], "http_port", -1),
-        (["-ms", "1"], "https_port", 1),
         (["-js"], "jetstream.enabled", True),
         (["--jetstream"], "jetstream.enabled", True),
         (["-js", "-js=false"], "jetstream.enabled", False),
