@@ -120,6 +120,16 @@ def add(block: bytes, key: bytes, value: bytes) -> bytes:
     return opened(block) + key + b": " + value + b"\r\n\r\n"
 
 
+def put(block: bytes, key: bytes, value: bytes) -> bytes:
+    """`block` with `value` as that of its first header `key`, or at its end when it has none."""
+    first, *lines = block.split(b"\r\n")
+    for i in range(len(lines)):
+        if lines[i].split(b":", 1)[0] == key and b":" in lines[i]:
+            lines[i] = key + b": " + value
+            return b"\r\n".join([first, *lines])
+    return add(block, key, value)
+
+
 def without(block: bytes, drop: object) -> bytes:
     """`block` without the headers for whose key `drop(key)` is true; empty when none is left."""
     first, *lines = block.split(b"\r\n")

@@ -1,14 +1,19 @@
 """Publishes that are not just stored: batches, counters, and headers only the server may set."""
 
-import json
 import re
 from typing import Any
 
 from headwater.edge.jetstream.model import errors, headers
 from headwater.edge.jetstream.stream import schedules
+from headwater.edge.jetstream.stream.counters import (
+    DIGITS_MAX,
+    SOURCES,
+    counter_value,
+    last_count,
+    total_payload,
+)
 
 INCREMENT = re.compile(rb"[+-]?\d+")
-DIGITS_MAX = 4096
 # Not compatible with a counter, which is its own optimistic concurrency.
 _AGAINST_COUNTERS = (
     b"Nats-Rollup",
@@ -106,26 +111,7 @@ def count(
     last = last or last_count(stream, subject)
     if last is not None:
         total += counter_value(last[1])
-        sources = headers.get(last[0], b"Nats-Counter-Sources") if last[0] else None
+        sources = headers.get(last[0], SOURCES) if last[0] else None
         if sources:
-            block = headers.add(block, b"Nats-Counter-Sources", sources)
-    text = str(total).encode()
-    return block, b'{"val":"%b"}' % text, b',"val":"%b"' % text
-
-
-def last_count(stream: Any, subject: bytes) -> tuple[bytes, bytes] | None:
-    """Headers and payload of the last message of a counter, stored or on its way."""
-    if stream.replicator is not None:
-        found: tuple[bytes, bytes] | None = stream.replicator.body_of(subject)
-        if found is not None:
-            return found
-    last = stream.store.last_by_subject(subject)
-    return None if last is None else (last.headers, last.payload)
-
-
-def counter_value(payload: bytes) -> int:
-    """The total in a stored counter message. Raises JetStreamError when it holds none."""
-    try:
-        return int(json.loads(payload)["val"])
-    except (ValueError, KeyError, TypeError):
-        raise errors.MESSAGE_COUNTER_BROKEN.error() from None
+            block = headers.put(block, SOURCES, sources)
+    return block, total_payload(total), b',"val":"%d"' % total

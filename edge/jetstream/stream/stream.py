@@ -29,6 +29,7 @@ from headwater.edge.jetstream.config.link_choices import is_urgent
 from headwater.edge.jetstream.model.bounds import span
 from headwater.edge.jetstream.model.times import SECOND
 from headwater.edge.jetstream.stream import stream_wire
+from headwater.edge.jetstream.stream.counters import sourced
 from headwater.edge.kernel.turn_order import NewsStage
 from headwater.edge.storage.index.purge_plan import PurgePlan
 from headwater.edge.wire.header_block import opened
@@ -220,8 +221,16 @@ class Stream(Task):
         if extra is not None and extra:
             block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.size)
             body = opened(block[: m.header_len]) + extra + b"\r\n"
+            block = block[m.header_len :]
+            if self.counter and not sequence:
+                body, block = sourced(
+                    self,
+                    PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
+                    body,
+                    block,
+                )
             copy.header_len = PyBytes_GET_SIZE(body)
-            body += block[m.header_len :]
+            body += block
             copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
             copy.size = PyBytes_GET_SIZE(body)
         if self.consumers.unwanted(copy.subject, copy.subject_len):
