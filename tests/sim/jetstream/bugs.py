@@ -9,6 +9,7 @@ from typing import Any
 from headwater.edge.jetstream.api import api_consumer, api_stream
 from headwater.edge.jetstream.config import consumer_config
 from headwater.edge.jetstream.consumer import consumer_recovery, consumers
+from headwater.edge.jetstream.model.models import Success
 from headwater.edge.jetstream.node.age_watch import AgeWatch
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.progress import consumer_setup, consumer_state
@@ -94,6 +95,13 @@ def _answered_early(original: Any) -> Any:
         return answer
 
     return done
+
+
+def _left_early(original: Any) -> Any:
+    async def left(gone: Any) -> Any:
+        return Success(success=True)
+
+    return left
 
 
 def _wall_ages(original: Any) -> Any:
@@ -233,7 +241,7 @@ _BUGS = (
     Bug(
         "consumer-answered-early",
         "a consumer is said to be deleted before that is durable",
-        ((api_consumer, "_done", _answered_early),),
+        ((api_consumer, "_left", _left_early),),
     ),
     Bug(
         "removed-before-durable",

@@ -4,6 +4,7 @@ import errno
 from typing import Any
 
 from tests.sim.jetstream.machines import Machine
+from tests.sim.jetstream.mirror import MIRROR
 from tests.sim.jetstream.plan import Step
 from tests.sim.jetstream.world import EPOCH_NS, SECOND_NS
 
@@ -16,6 +17,8 @@ not written down by then, nobody can tell from time that passed while it was off
 TRAPS = 3
 """Of so many removals one is followed by a power cut."""
 TRAP_S = 0.2
+STUCK_S = 6.0
+"""So long a disk writes nothing while a mirror passes over what was just removed."""
 SLOW_S = (0.002, 0.02, 0.2, 0.8)
 
 
@@ -77,6 +80,23 @@ class Faults:
     def _spring(self, machine: Machine, life: int) -> None:
         machine.set_write_delay(0.0)
         if not self.calm and not machine.gone and machine.life == life:
+            machine.crash("power")
+
+    def pass_over(self, sequence: int) -> None:
+        """The link is mended while the origin writes nothing to its disk; its power fails when the
+        mirror has passed a message over that was just removed, or soon."""
+        story, machine = self.story, self.story.origin
+        machine.set_write_delay(STUCK_S)
+        life = machine.life
+        story.network.mend()
+
+        def passed() -> bool:
+            copy = story.copy.stream(MIRROR)
+            return machine.life != life or copy is None or copy.store.last_seq >= sequence
+
+        self.world.wait(passed, STUCK_S / 2)
+        machine.set_write_delay(0.0)
+        if not machine.gone and machine.life == life:
             machine.crash("power")
 
     def _power(self, machine: Machine, step: Step) -> None:

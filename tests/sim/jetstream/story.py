@@ -23,6 +23,10 @@ WRONG_LAST = (10071, 10070)
 FULL = (10023, 10047, 10077, 10049, 10012)
 """Codes of errors with which a node with a full disk refuses."""
 CALM_S = 90.0
+BEHIND = 3
+"""So many times messages are published that the mirror has yet to get when some are removed."""
+BEHIND_S = 1.0
+"""They are stored in so long."""
 CONFIGURED = ("max_msgs", "max_msgs_per_subject", "max_age", "description")
 
 
@@ -265,7 +269,11 @@ class Story:
         there = sorted(set(self.book.acked) - self.book.gone)[-30:]
         if not there or self.origin.gone:
             return
-        sequence = there[step.a % len(there)]
+        self.faults.trap(step)
+        self.remove(there[step.a % len(there)], no_erase=bool(step.b % 2))
+
+    def remove(self, sequence: int, no_erase: bool = True) -> None:
+        """Ask for the removal of a message."""
         self.book.may_go.add(sequence)
 
         def told(_: bytes, payload: bytes) -> None:
@@ -273,8 +281,7 @@ class Story:
                 self.world.note(f"{sequence} is deleted")
                 self.book.gone.add(sequence)
 
-        self.faults.trap(step)
-        body = {"seq": sequence, "no_erase": bool(step.b % 2)}
+        body = {"seq": sequence, "no_erase": no_erase}
         subject = f"$JS.API.STREAM.MSG.DELETE.{STREAM}"
         self.origin.request(subject, json.dumps(body).encode(), told)
 
@@ -366,14 +373,33 @@ class Story:
 
     # -- the end -------------------------------------------------------------------------
 
+    def _remove_behind(self) -> None:
+        """Remove what the mirror has yet to get, and cut the origin's power before that is on disk:
+        what was removed is there again, so the mirror must not have passed it over."""
+        if not self.mirror.there:
+            return
+        self.network.cut(silently=False)
+        self.mirror.touched()
+        first = self.book.top + 1
+        step = Step(0, "publish", self.chance.below(6), 0, 0)
+        for _ in range(BEHIND):
+            self._do_publish(step)
+        self.world.sleep(BEHIND_S)
+        gone = sorted(set(range(first, self.book.top)) & set(self.book.acked) - self.book.gone)
+        if gone:
+            self.remove(gone[0])
+            self.faults.pass_over(gone[0])
+        self.network.mend()
+        self.mirror.touched()
+
     def _calm(self) -> None:
         """Faults have stopped: everything must come right."""
         world = self.world
         world.note("calm")
         self.faults.stop()
-        up = world.wait(lambda: all(m.is_up for m in self.machines), CALM_S)
-        world.check(up, "a node does not start")
-        world.sleep(3)
+        self._all_start()
+        self._remove_behind()
+        self._all_start()
         for client in self.clients:
             client.careful = True
         done = self._until(self._settled)
@@ -396,6 +422,11 @@ class Story:
         self._aged(stream)
         for machine in self.machines:
             self._is_well(machine)
+
+    def _all_start(self) -> None:
+        up = self.world.wait(lambda: all(m.is_up for m in self.machines), CALM_S)
+        self.world.check(up, "a node does not start")
+        self.world.sleep(3)
 
     def _until(self, condition: Any) -> bool:
         end = self.world.now_ns + CALM_S * SECOND_NS

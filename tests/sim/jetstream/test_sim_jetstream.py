@@ -41,7 +41,10 @@ was reported as damage (100167). Some outlived their age because a clock was set
 its machine was off, which is as it should be (200021). The others are bugs of the check: the last
 message was removed before the mirror had it, and was missed (928433808576, 839921071016); what was
 sent again and is stored, and not yet answered, took the place of another (261891702149)."""
-SAMPLE = ("acks-before-sync", "ids-forgotten", "removed-before-durable", "mirror-takes-what-comes")
+SAMPLE = (
+    *("acks-before-sync", "ids-forgotten", "removed-before-durable", "mirror-takes-what-comes"),
+    *("consumer-answered-early", "mirror-passes-over-too-early"),
+)
 """The others: `make sim-jetstream ARGS=--bugs`."""
 TRACE = """
 import json, sys
