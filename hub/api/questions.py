@@ -14,6 +14,7 @@ from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import StreamConfig, StreamInfo
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_info import stream_info
+from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.wire.json_objects import BAD_JSON
 from headwater.hub.api.cluster import Cluster, accepted, refusal
 from headwater.hub.cluster.transport import CallFailed
@@ -93,7 +94,8 @@ class Answers:
                 return b"+" + await method(body)
             except JetStreamError as error:
                 return refusal(error)
-            except BAD_JSON as error:
+            except (*BAD_JSON, StoreError) as error:
+                # The stream may have ended here while it was waited for: another node leads it.
                 raise CallFailed(str(error)) from error
 
         return answer

@@ -60,6 +60,9 @@ class Peers(Protocol):
     def all_routes(self) -> Iterable[RouteConn]:
         """Every route that is up."""
 
+    def doubt(self, conn: RouteConn) -> None:
+        """Close a route that says nothing soon."""
+
 
 class Transport:
     """Sends frames to nodes by number, and hands on what arrives."""
@@ -70,6 +73,8 @@ class Transport:
         """Of the JetStream that this node belongs to; sent with every frame."""
         self.conns: dict[int, RouteConn] = {}
         """The route to each node that understands frames; of several, the one that is used."""
+        self._rivals: dict[int, dict[str, RouteConn]] = {}
+        """Routes to other processes with the name of a node that is there, by their server's id."""
         self._routes: Peers | None = None
         self.handlers: dict[bytes, Handler] = {b"call": self._called, b"back": self._answered}
         self.methods: dict[str, Method] = {}
@@ -103,8 +108,12 @@ class Transport:
         number = number_of_name(peer.server_name)
         if there:
             old = self.conns.get(number)
+            same = old is not None and old.session.peer.server_id == peer.server_id
+            if old is not None and not same and not old.closed:
+                self._keep_out(number, old, conn)
+                return
             self.conns[number] = conn
-            if old is not None and old.session.peer.server_id == peer.server_id:
+            if same:
                 # Another route to the same process: only what was on the way is lost.
                 self._give_up(number)
                 return
@@ -113,9 +122,41 @@ class Transport:
             self._give_up(number)
             self.strangers.pop(number, None)
         else:
+            self._forget_rival(number, conn)
             return
         for watcher in self.watchers:
             watcher(number, there)
+        if not there:
+            self._let_in(number)
+
+    def _keep_out(self, number: int, old: RouteConn, conn: RouteConn) -> None:
+        """Two processes have one name: the first is heard, unless its route is dead."""
+        rivals = self._rivals.setdefault(number, {})
+        name, server_id = conn.session.peer.server_name, conn.session.peer.server_id
+        if server_id not in rivals:
+            log.error(
+                "another server at %s is called %s, too: only the first one is heard, as long as "
+                "it answers; stop one of them, or give it a name of its own",
+                conn.session.label(conn),
+                name,
+            )
+        rivals[server_id] = conn
+        if self._routes is not None:
+            self._routes.doubt(old)
+
+    def _forget_rival(self, number: int, conn: RouteConn) -> None:
+        rivals = self._rivals.get(number, {})
+        for server_id, each in list(rivals.items()):
+            if each is conn:
+                del rivals[server_id]
+        if not rivals:
+            self._rivals.pop(number, None)
+
+    def _let_in(self, number: int) -> None:
+        """A node is gone: who has waited with its name takes its place."""
+        for conn in self._rivals.pop(number, {}).values():
+            if not conn.closed:
+                self._peer_changed(conn, True)
 
     def _route_up(self, conn: RouteConn) -> None:
         number = number_of_name(conn.session.peer.server_name)

@@ -113,6 +113,7 @@ class ClusterService:
             self._naming,
             self._machine,
             node.kernel.wall_ns(),
+            self._transport.number,
         )
         chance = node.kernel.chance
         driver = Driver(node.kernel, store, self._transport, clock, chance)

@@ -370,7 +370,7 @@ class Routes:
         old = peer.at("", 0)
         if old is None or not old.session.solicited or old.session.accepted:
             return None
-        self._doubt(old)
+        self.doubt(old)
         return old
 
     def register(self, conn: RouteConn) -> bool:
@@ -397,7 +397,7 @@ class Routes:
                 return False
         old = peer.at(account, session.pool_index)
         if old is not None and self._keeps(old, conn):
-            self._doubt(old)
+            self.doubt(old)
             return False
         self._use(conn, peer, old)
         return True
@@ -472,8 +472,9 @@ class Routes:
             return True
         return bool(session.peer.headwater) and self.server_id < session.peer.server_id
 
-    def _doubt(self, conn: RouteConn) -> None:
-        """A peer has opened another route: if this one says nothing soon, it is half open."""
+    def doubt(self, conn: RouteConn) -> None:
+        """A peer has opened another route, or another node has its name: if this one says nothing
+        soon, it is half open."""
         heard = conn.received_ns
         conn.ping()
         self.node.loop.call_later(DOUBT_S, self._silent_since, conn, heard)

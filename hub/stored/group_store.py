@@ -42,6 +42,10 @@ from headwater.hub.stored.start import BOOT_GROUP, CLEAN, FoundGroup, StartRepor
 from headwater.hub.stored.transfers import Transfers
 
 CLEAN_STOP = struct.Struct("<Q8sI")
+OTHER_NODE = (
+    "%s was written by another node of a cluster, not by one with this node's server_name: start "
+    "each node on its own folder; an empty one lets it join as a new node"
+)
 HOLD_BYTES = 16 << 20
 """Of entries that wait for a snapshot on its way to a member."""
 NODE_BYTES = 128 << 20
@@ -86,10 +90,12 @@ class GroupStore:
         naming: Callable[[int], Naming],
         machine: Callable[[int], Machine],
         boot_floor: int = 0,
+        number: int = 0,
     ) -> None:
         """Read what is there. `group_of`: of a stream's meta, 0 for a stream of no group.
         `boot_floor`: the number of this start is above it, as the wall clock is
-        above all earlier starts. Raises OSError."""
+        above all earlier starts. `number`: this node's, 0 when any node may have written the
+        store. Raises StoreError when it was another one, and OSError."""
         self.node = node
         self.log = node.log
         node.expect_entries()
@@ -98,8 +104,10 @@ class GroupStore:
         self.on_synced: Callable[[int], None] = lambda number: None
         self.files = DirectoryDisk(node.directory.root / "raft")
         self.hard_states = HardStateFile(self.files)
-        clean = self._consume_clean()
         before = self.hard_states.found.get(BOOT_GROUP)
+        if number and before is not None and before.vote not in (0, number):
+            raise StoreError(OTHER_NODE % node.directory.root)
+        clean = self._consume_clean()
         self.boot = 1 + max(boot_floor, before.term if before else 0)
         self.start = StartReport(
             self.boot, clean and node.clean_start and not self.hard_states.suspect
@@ -146,7 +154,7 @@ class GroupStore:
             self._enter(group, each)
         if not self.start.clean:
             self._write_hard_again()
-        self._write_hard(BOOT_GROUP, HardState(term=self.boot))
+        self._write_hard(BOOT_GROUP, HardState(term=self.boot, vote=number))
         self.hard_states.sync()
         self._hard_syncs = self._hard_writes
         self.files.sync_names()

@@ -19,7 +19,8 @@ from headwater.hub.stored.group_log import OWNER, GroupLog, read_group_log
 from headwater.hub.stored.mark import KEY, Mark, decode_mark
 
 BOOT_GROUP = 0
-"""In `raft.hard`, of no group: its term is the number of the node's newest start."""
+"""In `raft.hard`, of no group: its term is the number of the node's newest start, its vote the
+number of the node."""
 CLEAN = "clean"
 
 
