@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -72,6 +72,8 @@ class StreamRequests:
         self.cluster = cluster
         self.ask = Questions(cluster)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._coming: dict[tuple[str, str], StreamConfig] = {}
+        """By account and name: what was judged, and is not committed yet. It counts for limits."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Answer a request that needs other nodes."""
@@ -112,7 +114,8 @@ class StreamRequests:
             boots=boots,
             founders=dict(zip(peers, boots, strict=True)) if len(peers) > 1 else {},
         )
-        done = await self.cluster.submit(assignment)
+        with self._counted(js.name, config):
+            done = await self.cluster.submit(assignment)
         if isinstance(done, Conflict):
             raise errors.STREAM_NAME_EXIST.error()
         try:
@@ -130,7 +133,20 @@ class StreamRequests:
         return stream_config.checked(wanted, scope)
 
     def _configs(self, js: AccountJetStream) -> list[StreamConfig]:
-        return [known.config for known in self.cluster.state.of_account(js.name).values()]
+        known = {each.name: each.config for each in self.cluster.state.of_account(js.name).values()}
+        coming = {name: each for (of, name), each in self._coming.items() if of == js.name}
+        return list({**known, **coming}.values())
+
+    @contextlib.contextmanager
+    def _counted(self, account: str, config: StreamConfig) -> Iterator[None]:
+        """While a stream is being committed, others are judged as if it were."""
+        key = account, config.name
+        self._coming[key] = config
+        try:
+            yield
+        finally:
+            if self._coming.get(key) is config:
+                del self._coming[key]
 
     def _scope(
         self, js: AccountJetStream, pedantic: bool, replicas: int, apart: Sequence[str] = ()
@@ -217,7 +233,8 @@ class StreamRequests:
         if moves or scales:
             refuse_second(known.assignment, moves)
         peers = self._peers(known, config, moves) if moves or scales else known.assignment.peers
-        return await self.reassign(known.assignment, config, peers, moves)
+        with self._counted(js.name, config):
+            return await self.reassign(known.assignment, config, peers, moves)
 
     def _refuse_overlap(self, js: AccountJetStream, config: StreamConfig, own: str) -> None:
         """Refuse subjects that another stream than `own` has."""

@@ -16,11 +16,12 @@ from tests.hub.lab import Lab, api
 from tests.waiting import until
 
 
-def with_system_user(path: Path) -> Lab:
-    """A cluster with a user of the system account."""
+def with_system_user(path: Path, limits: AccountJetStreamOptions | None = None) -> Lab:
+    """A cluster with a user of the system account; `limits` are those of account A."""
+    limits = limits or AccountJetStreamOptions()
     users = [UserOptions(user=name, password=name, account=name) for name in ("A", "$SYS")]
     accounts = {
-        "A": AccountOptions(name="A", users=users[:1], jetstream=AccountJetStreamOptions()),
+        "A": AccountOptions(name="A", users=users[:1], jetstream=limits),
         "$SYS": AccountOptions(name="$SYS", users=users[1:]),
     }
     return Lab(path, accounts=accounts, auth=AuthOptions(users=users))
@@ -49,6 +50,31 @@ async def test_another_node_leads_on_demand(tmp_path: Path) -> None:
             *(api(client, f"STREAM.CREATE.S{i}", name=f"S{i}", subjects=[f"{i}"]) for i in range(9))
         )
         assert all(answer["did_create"] for answer in made)
+    finally:
+        await lab.stop()
+
+
+async def test_requests_that_come_together_share_the_limits(tmp_path: Path) -> None:
+    """Each is judged as if those before it were committed already."""
+    lab = with_system_user(tmp_path, AccountJetStreamOptions(max_store=1 << 20, max_streams=5))
+    try:
+        await lab.formed()
+        clients = [await lab.connect(index, user="A", password="A") for index in range(3)]
+
+        async def at_once(kind: str, **body: Any) -> list[int]:
+            """Codes of the answers, 0 where it is done."""
+            names = [f"{kind}{number}" for number in range(8)]
+            answers = await asyncio.gather(
+                *(
+                    api(clients[number % 3], f"STREAM.CREATE.{name}", name=name, **body)
+                    for number, name in enumerate(names)
+                )
+            )
+            await asyncio.gather(*(api(clients[0], f"STREAM.DELETE.{name}") for name in names))
+            return sorted(each.get("error", {}).get("err_code", 0) for each in answers)
+
+        assert await at_once("COUNT") == [0] * 5 + [10027] * 3
+        assert await at_once("BYTES", num_replicas=3, max_bytes=100 << 10) == [0] * 3 + [10047] * 5
     finally:
         await lab.stop()
 
