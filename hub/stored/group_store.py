@@ -93,9 +93,8 @@ class GroupStore:
         number: int = 0,
     ) -> None:
         """Read what is there. `group_of`: of a stream's meta, 0 for a stream of no group.
-        `boot_floor`: the number of this start is above it, as the wall clock is
-        above all earlier starts. `number`: this node's, 0 when any node may have written the
-        store. Raises StoreError when it was another one, and OSError."""
+        `boot_floor`: the number of this start is above it, as the wall clock is above all earlier
+        starts. `number`: this node's, 0 for any. Raises StoreError when another wrote the store."""
         self.node = node
         self.log = node.log
         node.expect_entries()
@@ -104,11 +103,11 @@ class GroupStore:
         self.on_synced: Callable[[int], None] = lambda number: None
         self.files = DirectoryDisk(node.directory.root / "raft")
         self.hard_states = HardStateFile(self.files)
-        before = self.hard_states.found.get(BOOT_GROUP)
-        if number and before is not None and before.vote not in (0, number):
+        before = self.hard_states.found.get(BOOT_GROUP, HardState())
+        if number and before.vote not in (0, number):
             raise StoreError(OTHER_NODE % node.directory.root)
         clean = self._consume_clean()
-        self.boot = 1 + max(boot_floor, before.term if before else 0)
+        self.boot = 1 + max(boot_floor, before.term)
         self.start = StartReport(
             self.boot, clean and node.clean_start and not self.hard_states.suspect
         )
@@ -154,12 +153,15 @@ class GroupStore:
             self._enter(group, each)
         if not self.start.clean:
             self._write_hard_again()
+        self._write_boot(number)
+
+    # -- the start ------------------------------------------------------------
+
+    def _write_boot(self, number: int) -> None:
         self._write_hard(BOOT_GROUP, HardState(term=self.boot, vote=number))
         self.hard_states.sync()
         self._hard_syncs = self._hard_writes
         self.files.sync_names()
-
-    # -- the start ------------------------------------------------------------
 
     def _consume_clean(self) -> bool:
         """Whether the record of a clean stop is there and fits; it is taken away before anything
