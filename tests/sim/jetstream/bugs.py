@@ -19,6 +19,7 @@ from headwater.edge.storage.format.durability import Durability
 from headwater.federation.origins.health import LIVE, Health
 from headwater.federation.origins.origin_driver import OriginDrivers
 from headwater.federation.origins.origin_follower import OriginFollower
+from headwater.federation.origins.origin_place import OriginPlace
 from headwater.federation.origins.origin_request import StartPoint
 from tests.sim.planted.bug import Bug
 
@@ -113,7 +114,7 @@ def _wall_ages(original: Any) -> Any:
 
 
 def _next_but_one(original: Any) -> Any:
-    def start(self: OriginFollower) -> StartPoint:
+    def start(self: OriginPlace) -> StartPoint:
         point: StartPoint = original(self)
         if self.mirror and point.sequence > 1:
             return StartPoint(sequence=point.sequence + 1)
@@ -125,7 +126,7 @@ def _next_but_one(original: Any) -> Any:
 def _cursor_without_data(original: Any) -> Any:
     sinks: dict[str, Any] = {}
 
-    def start(self: OriginFollower) -> StartPoint:
+    def start(self: OriginPlace) -> StartPoint:
         point: StartPoint = original(self)
         last = sinks.get(self.stream.incarnation)
         if last is not None and last.sseq >= point.sequence:
@@ -142,7 +143,7 @@ def _cursor_without_data(original: Any) -> Any:
 
 
 def _later_alone(original: Any) -> Any:
-    def start(self: OriginFollower) -> StartPoint:
+    def start(self: OriginPlace) -> StartPoint:
         if self.mirror and self.stream.store.last_seq > 0:
             # What comes from now on: what was published while the link was cut is left out.
             return StartPoint(time="2099-01-01T00:00:00Z")
@@ -271,19 +272,19 @@ _BUGS = (
     Bug(
         "mirror-skips-one",
         "a mirror leaves one message out whenever it goes on",
-        ((OriginFollower, "_start", _next_but_one),),
+        ((OriginPlace, "start", _next_but_one),),
     ),
     Bug(
         "mirror-takes-what-comes",
         "a mirror leaves out what was published while its link was cut",
-        ((OriginFollower, "_start", _later_alone),),
+        ((OriginPlace, "start", _later_alone),),
     ),
     Bug(
         "mirror-cursor-first",
         "a mirror goes on behind what it took, which a power cut may have lost",
         (
-            (OriginFollower, "_start", _cursor_without_data),
-            (OriginFollower, "_listen", lambda original: OriginFollower._start.listen),  # type: ignore[attr-defined]
+            (OriginPlace, "start", _cursor_without_data),
+            (OriginFollower, "_listen", lambda original: OriginPlace.start.listen),  # type: ignore[attr-defined]
         ),
     ),
     Bug(
