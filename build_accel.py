@@ -23,6 +23,7 @@ COMPILED = (
     "edge/broker/authorize.py",
     "edge/broker/match_cache.py",
     "edge/broker/account.py",
+    "edge/broker/output.py",
     "edge/broker/conn.py",
     "edge/broker/keeping_sink.py",
     "edge/broker/msg_trace.py",

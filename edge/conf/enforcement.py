@@ -109,7 +109,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("", _NO_GO, "prof_port prof_block_rate"),
     **_rows("", By("edge.broker.client"), "max_control_line max_payload max_subscriptions "
             "max_subs"),
-    **_rows("", By("edge.broker.conn"), "max_pending"),
+    **_rows("", By("edge.broker.output"), "max_pending"),
     **_rows("", By("edge.broker.logins.sessions"), "max_connections max_conn max_sub_tokens "
             "max_subscription_tokens ping_interval ping_max write_deadline max_closed_clients "
             "no_header_support"),
