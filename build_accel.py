@@ -32,6 +32,7 @@ COMPILED = (
     "edge/broker/lanes.py",
     "edge/broker/link.py",
     "edge/storage/index/subject_table.py",
+    "edge/storage/index/bit_planes.py",
     "edge/storage/index/packed_page.py",
     "edge/storage/index/index.py",
     "edge/storage/index/filter.py",

@@ -23,6 +23,7 @@ from headwater.edge.conf.problems import ConfigError
 from headwater.edge.facts.version import NATS_LEVEL
 from headwater.edge.logging import logs
 from headwater.edge.node.node import Node
+from headwater.edge.storage.log.aligned_memory import keep_memory_small
 
 log = logging.getLogger("headwater.node")
 
@@ -96,6 +97,8 @@ def run(invocation: Invocation, arguments: list[str], ready: Callable[[], None])
         return 1
     for warning in invocation.warnings:
         log.warning("%s", warning)
+    if options.headwater.profile == "edge":
+        keep_memory_small()
     return uvloop.run(_main(options, arguments, ready))
 
 

@@ -57,7 +57,7 @@ DEVICE_SEGMENT_MIN = 256 << 10
 EDGE_SEGMENT_BYTES = 256 << 10
 LOG_SEGMENTS = 12
 """Of the log, with its ballast, while a gateway stores as fast as it can."""
-EDGE_OPEN_PAGES = 32
+EDGE_OPEN_PAGES = 16
 CLUSTER_SEGMENT_BYTES = 16 << 20
 
 APPLIED_SYNC_SECONDS = 0.2

@@ -10,7 +10,7 @@ from headwater.security.sealing import KeyRing
 MIB = 1 << 20
 # A gateway's flash is small; a hub sets 64 MiB.
 DEFAULT_SEGMENT_BYTES = 8 * MIB
-DEFAULT_OPEN_PAGES = 256
+DEFAULT_OPEN_PAGES = 128
 
 
 @dataclass
@@ -29,7 +29,7 @@ class StoreOptions:
     disk_budget: int = 0
     """What everything in the directory may take on its device; 0: anything."""
     open_pages: int = DEFAULT_OPEN_PAGES
-    """Pages of a stream's index, of 5 KiB each, that may always stay open; those of messages that
+    """Pages of a stream's index, of 10 KiB each, that may always stay open; those of messages that
     are in the log are not counted."""
     pack_indexes: bool = False
     """Whether index files of segments are written packed: fewer bytes, more time of the processor.

@@ -7,14 +7,13 @@ links; many are found by scanning entries against a table of one byte per subjec
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython.cimports.headwater.edge.storage.index.index import (
-    FAR,
     PAGE_ENTRIES,
     PAGE_SHIFT,
     IndexEntry,
     MessageIndex,
     Page,
 )
-from cython.cimports.headwater.edge.storage.index.packed_page import unpack_subjects
+from cython.cimports.headwater.edge.storage.index.packed_page import subject_at, unpack_subjects
 from cython.cimports.headwater.edge.storage.index.subject_table import Subject, SubjectTable
 from cython.cimports.headwater.edge.subjects.pattern_set import PatternSet
 from cython.cimports.headwater.edge.subjects.tokens import is_literal, subject_matches
@@ -299,19 +298,13 @@ class Filter:
             at = 0
             if cursor.stamp == s.stamp and start >= cursor.start:
                 at = cursor.found
-            while at:
+            if at:
+                # Its entry may be of a message that went away; what it says of the next one stays.
                 entry = self.index.entry(at)
-                if entry == cython.NULL:
+                if entry == cython.NULL or (entry.subject != number and entry.subject):
                     at = 0
-                elif at >= start and entry.subject == number:
-                    break
-                elif (
-                    entry.next == FAR or entry.next == 0
-                    or (entry.subject != number and entry.subject)
-                ):  # fmt: skip
-                    at = 0
-                else:
-                    at += entry.next
+                elif at < start or entry.subject == 0:
+                    at = self.index.scan_next(number, max(start, at + entry.next))
             if at == 0:
                 at = self.seek(number, start)
         cursor.stamp = s.stamp
@@ -325,7 +318,7 @@ class Filter:
         s: cython.pointer(Subject) = cython.address(self.index.names.items[number])
         at: cython.ulonglong = s.last
         before: cython.ulonglong
-        if s.count > (s.last - start) // LINK_COST:
+        if self.index.packs or s.count > (s.last - start) // LINK_COST:
             return self.index.scan_next(number, start)
         while True:
             before = self.index.precede(at, self.index.entry(at))

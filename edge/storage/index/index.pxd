@@ -8,7 +8,7 @@ from headwater.edge.storage.index.packed_page cimport (
 from headwater.edge.storage.index.subject_table cimport Subject, SubjectTable
 
 cdef enum:
-    FAR = 0xFFFFFFFF                    # a link that does not fit; found by scanning instead
+    FAR = 0xFFFFFFFF                    # the greatest distance that an entry says
     COPIES = 8
     IN_LOG = 1                          # entry flag: `location` is the address of a record in the log
 
@@ -47,6 +47,8 @@ cdef class MessageIndex:
     cdef IndexEntry* opened(self, unsigned long long sequence)
     cdef IndexEntry* prepare(self, unsigned long long sequence)
     cdef int add(self, unsigned long long sequence, unsigned int subject, IndexEntry* entry) except -1
+    cdef int join(self, unsigned long long sequence, const IndexEntry* entry) noexcept nogil
+    cdef IndexEntry* open_entry(self, unsigned long long sequence) noexcept nogil
     cdef int remember_open(self, unsigned long long number) except -1
     cdef int pack_some(self) noexcept
     cdef int free_page(self, Py_ssize_t i) noexcept

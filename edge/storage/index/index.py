@@ -1,26 +1,30 @@
 """Which messages a stream holds: one 40-byte entry per sequence, in pages, linked by subject.
 
-Pages of 128 entries (5 KiB) hang on a table that is indexed by sequence, so looking up is
+Pages of 256 entries (10 KiB) hang on a table that is indexed by sequence, so looking up is
 arithmetic, a gap of skipped sequences costs 24 bytes per page, and pages go away with the
-messages. The messages of one subject form a doubly linked list of distances, so that a subject's
-first, last and next message need no search. It knows nothing of files or memory: `location` is
-opaque.
+messages. It knows nothing of files or memory: `location` is opaque.
+
+Of each subject the first and the last message are known. An entry says how far away its neighbours
+on the subject are at least: exactly in an open page as a rule, in pages or not at all in a packed
+one. From there on they are looked for, which costs some nanoseconds for a packed page. So nothing
+has to be kept up where a message goes away between two others.
 
 A page is open, or packed (`packed_page`): reading needs no open page, writing does. A store that
 packs keeps the pages open that were opened last, more of them while old ones are written again
-and again. Links at the ends of a subject's list are not kept up: its first message has none before
-it, and its last none after it, whatever the entries say.
+and again.
 """
 
 import cython
 from cython.cimports.headwater.edge.storage.index.packed_page import (
     bits_between,
+    find_subject,
+    find_subject_back,
+    hint_next,
     next_bit,
     pack_page,
     packed_bytes,
     unpack_entry,
     unpack_page,
-    unpack_subjects,
 )
 from cython.cimports.libc.stdlib import calloc, free, realloc
 from cython.cimports.libc.string import memmove, memset
@@ -30,11 +34,20 @@ PAGE_TABLE_MAX = cython.declare(cython.ulonglong, 1 << 26)
 # Pages at the front that wait to be cut off the table together.
 SPARE_FRONT = cython.declare(cython.Py_ssize_t, 64)
 # Open pages of a stream that is only appended to and read, and of any stream that packs.
-OPEN_LEAST = cython.declare(cython.Py_ssize_t, 256)
-OPEN_MOST = cython.declare(cython.Py_ssize_t, 2048)
+OPEN_LEAST = cython.declare(cython.Py_ssize_t, 128)
+OPEN_MOST = cython.declare(cython.Py_ssize_t, 1024)
 # Pages that are looked at when one more is opened by an append; those that the log still writes
 # about stay.
 PACK_STEP = cython.declare(cython.int, 4)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def far_at_most(distance: cython.ulonglong) -> cython.uint:
+    """A distance as an entry says it."""
+    return FAR if distance > FAR else cython.cast(cython.uint, distance)
 
 
 @cython.cclass
@@ -246,16 +259,23 @@ class MessageIndex:
         """Enter a message. `entry` is what `prepare(sequence)` gave, with location, timestamp,
         size, header_len and flags set; `sequence` is greater than every one stored before."""
         s: cython.pointer(Subject) = cython.address(self.names.items[subject])
-        before: cython.pointer(IndexEntry)
+        page: cython.pointer(Page)
         distance: cython.ulonglong
         entry.subject = subject
         entry.next = 0
         entry.prev = 0
         if s.count:
             distance = sequence - s.last
-            entry.prev = cython.cast(cython.uint, distance) if distance < FAR else FAR
-            before = self.opened(s.last)
-            before.next = entry.prev
+            entry.prev = far_at_most(distance)
+            page = cython.address(self.pages[(s.last >> PAGE_SHIFT) - self.page_base])
+            if page.entries != cython.NULL:
+                page.entries[s.last & (PAGE_ENTRIES - 1)].next = entry.prev
+            else:
+                hint_next(
+                    page.packed,
+                    cython.cast(cython.int, s.last & (PAGE_ENTRIES - 1)),
+                    (sequence >> PAGE_SHIFT) - (s.last >> PAGE_SHIFT),
+                )
         else:
             s.first = sequence
         s.last = sequence
@@ -275,12 +295,8 @@ class MessageIndex:
     def drop(self, sequence: cython.ulonglong) -> cython.int:
         """Take a message out; 1 when it was there. `first_seq` moves when it was the first."""
         entry: cython.pointer(cython.const[IndexEntry]) = self.at(sequence)
-        other: cython.pointer(IndexEntry)
         s: cython.pointer(Subject)
         subject: cython.uint
-        before: cython.ulonglong
-        after: cython.ulonglong
-        distance: cython.uint
         page: cython.pointer(Page)
         at: cython.ulonglong
         i: cython.int = cython.cast(cython.int, sequence & (PAGE_ENTRIES - 1))
@@ -289,18 +305,14 @@ class MessageIndex:
         subject = entry.subject
         s = cython.address(self.names.items[subject])
         self.bytes -= self.cost(subject, entry)
-        before = self.precede(sequence, entry)
-        after = self.follow(sequence, entry)
-        if before and after:
-            distance = cython.cast(cython.uint, after - before) if after - before < FAR else FAR
-            other = self.opened(before)
-            other.next = distance
-            other = self.opened(after)
-            other.prev = distance
-        if before == 0:
-            s.first = after
-        if after == 0:
-            s.last = before
+        if s.count == 1:
+            s.first = s.last = 0
+        elif s.first == sequence:
+            s.first = self.follow(sequence, entry)
+        elif s.last == sequence:
+            s.last = self.precede(sequence, entry)
+        elif entry.prev and entry.next:
+            self.join(sequence, entry)
         s.count -= 1
         self.messages -= 1
         if s.count == 0:
@@ -317,6 +329,39 @@ class MessageIndex:
         if sequence == self.first_seq:
             self.move_first(sequence + 1)
         return 1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def join(
+        self, sequence: cython.ulonglong, entry: cython.pointer(cython.const[IndexEntry])
+    ) -> cython.int:
+        """Tell the neighbours of a message between them, which goes away, where to look instead;
+        only in open pages, which spares them looking there once."""
+        distance: cython.ulonglong = cython.cast(cython.ulonglong, entry.prev) + entry.next
+        other: cython.pointer(IndexEntry) = self.open_entry(sequence - entry.prev)
+        if other != cython.NULL and other.subject == entry.subject:
+            other.next = far_at_most(distance)
+        other = self.open_entry(sequence + entry.next)
+        if other != cython.NULL and other.subject == entry.subject:
+            other.prev = far_at_most(distance)
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def open_entry(self, sequence: cython.ulonglong) -> cython.pointer(IndexEntry):
+        """The entry of a sequence in an open page; NULL when it is in none."""
+        number: cython.ulonglong = sequence >> PAGE_SHIFT
+        page: cython.pointer(Page)
+        if number < self.page_base or number - self.page_base >= cython.cast(
+            cython.ulonglong, self.page_count
+        ):
+            return cython.NULL
+        page = cython.address(self.pages[number - self.page_base])
+        if page.entries == cython.NULL:
+            return cython.NULL
+        return cython.address(page.entries[sequence & (PAGE_ENTRIES - 1)])
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -487,11 +532,11 @@ class MessageIndex:
     @cython.nogil
     @cython.exceptval(check=False)
     def scan_next(self, subject: cython.uint, start: cython.ulonglong) -> cython.ulonglong:
-        """First sequence at or after `start` of a subject, found by looking at every entry."""
+        """First sequence at or after `start` of a subject; 0 when there is none."""
         end: cython.ulonglong
         number: cython.ulonglong
         page: cython.pointer(Page)
-        subjects: cython.uint[PAGE_ENTRIES]
+        bit: cython.int
         if start < self.first_seq:
             start = self.first_seq
         while start <= self.last_seq:
@@ -505,11 +550,10 @@ class MessageIndex:
                             return start
                         start += 1
                 elif page.packed != cython.NULL:
-                    unpack_subjects(page.packed, subjects)
-                    while start < end:
-                        if subjects[start & (PAGE_ENTRIES - 1)] == subject:
-                            return start
-                        start += 1
+                    bit = cython.cast(cython.int, start & (PAGE_ENTRIES - 1))
+                    bit = find_subject(page.packed, subject, bit)
+                    if bit < PAGE_ENTRIES:
+                        return (number << PAGE_SHIFT) + bit
             start = end
         return 0
 
@@ -517,27 +561,29 @@ class MessageIndex:
     @cython.nogil
     @cython.exceptval(check=False)
     def scan_prev(self, subject: cython.uint, start: cython.ulonglong) -> cython.ulonglong:
-        """Last sequence at or before `start` of a subject, found by looking at every entry."""
+        """Last sequence at or before `start` of a subject; 0 when there is none."""
         number: cython.ulonglong
-        found: cython.uint
         page: cython.pointer(Page)
-        subjects: cython.uint[PAGE_ENTRIES]
-        while True:
-            start = self.prev_alive(start)
-            if start == 0:
-                return 0
+        bit: cython.int
+        start = min(start, self.last_seq)
+        while start >= self.first_seq and start:
             number = start >> PAGE_SHIFT
-            page = cython.address(self.pages[number - self.page_base])
-            if page.entries == cython.NULL:
-                unpack_subjects(page.packed, subjects)
-            while start and start >> PAGE_SHIFT == number:
-                if page.entries == cython.NULL:
-                    found = subjects[start & (PAGE_ENTRIES - 1)]
+            if number < self.page_base:
+                return 0
+            if number - self.page_base < cython.cast(cython.ulonglong, self.page_count):
+                page = cython.address(self.pages[number - self.page_base])
+                bit = cython.cast(cython.int, start & (PAGE_ENTRIES - 1))
+                if page.entries != cython.NULL:
+                    while bit >= 0 and page.entries[bit].subject != subject:
+                        bit -= 1
+                elif page.packed != cython.NULL:
+                    bit = find_subject_back(page.packed, subject, bit)
                 else:
-                    found = page.entries[start & (PAGE_ENTRIES - 1)].subject
-                if found == subject:
-                    return start
-                start -= 1
+                    bit = -1
+                if bit >= 0:
+                    return (number << PAGE_SHIFT) + bit
+            start = (number << PAGE_SHIFT) - 1 if number else 0
+        return 0
 
     @cython.cfunc
     @cython.nogil
@@ -548,9 +594,7 @@ class MessageIndex:
         """Next sequence of the same subject; 0 at the end."""
         if self.names.items[entry.subject].last == sequence:
             return 0
-        if entry.next == FAR:
-            return self.scan_next(entry.subject, sequence + 1)
-        return sequence + entry.next if entry.next else 0
+        return self.scan_next(entry.subject, sequence + max(entry.next, 1))
 
     @cython.cfunc
     @cython.nogil
@@ -561,9 +605,7 @@ class MessageIndex:
         """Sequence of the same subject before this one; 0 at the start."""
         if self.names.items[entry.subject].first == sequence:
             return 0
-        if entry.prev == FAR:
-            return self.scan_prev(entry.subject, sequence - 1)
-        return sequence - entry.prev if entry.prev else 0
+        return self.scan_prev(entry.subject, sequence - max(entry.prev, 1))
 
     @cython.cfunc
     @cython.nogil

@@ -1,12 +1,26 @@
-"""A page of the index in few bytes: 128 entries as columns of numbers with few bits each.
+"""A page of the index in few bytes: 256 entries as columns of numbers with few bits each.
 
 What messages of a stream have in common costs nothing: the distance to what a line through the
 page's first and last value predicts (location, time), or to the column's least value (all others),
 is kept in as many bits as the largest of them needs. Every entry is read without its neighbours.
 An entry that is taken out only loses its bit in `alive`.
+
+Subjects lie in planes (`bit_planes`), so a subject is found without reading the entries between.
+How many pages on the next message of a subject is at least is a hint of few bits: exact when near,
+else within a part of the distance. Hints have no more bits than pay for themselves where subjects
+return after as many messages as they do in this page. They are written when the message comes.
 """
 
 import cython
+from cython.cimports.headwater.edge.storage.index.bit_planes import (
+    all_numbers,
+    bits_set,
+    equal_bits,
+    leading_zeros,
+    lowest_bit,
+    number_at,
+    put_number,
+)
 from cython.cimports.libc.stdlib import malloc
 from cython.cimports.libc.string import memcpy, memset
 
@@ -14,29 +28,39 @@ from cython.cimports.libc.string import memcpy, memset
 WIDTH_MAX = cython.declare(cython.uint, 57)
 # Reading in pieces of eight bytes goes so far beyond the last column.
 PADDING = cython.declare(cython.Py_ssize_t, 8)
+# What a page counts in multiples: locations of eight bytes, times of a microsecond.
+EIGHTS = cython.declare(cython.uint, 1)
+MICROSECONDS = cython.declare(cython.uint, 2)
+MICROSECOND_NS = cython.declare(cython.ulonglong, 1000)
+EVERY = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFF)
+# The greatest distance that an entry says.
+FARTHEST = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
+# Messages until a subject returns, from which on hints have 4, 6 and 8 bits.
+NEAR_PAGES = cython.declare(cython.ulonglong, 3 * PAGE_ENTRIES // 2)
+FAR_PAGES = cython.declare(cython.ulonglong, 14 * PAGE_ENTRIES)
+FARTHEST_PAGES = cython.declare(cython.ulonglong, 240 * PAGE_ENTRIES)
 
 
 @cython.cfunc
 @cython.nogil
+@cython.cdivision(True)
 @cython.exceptval(check=False)
 def value_of(
-    entry: cython.pointer(cython.const[IndexEntry]), column: cython.int
+    page: cython.pointer(cython.const[PackedPage]),
+    entry: cython.pointer(cython.const[IndexEntry]),
+    column: cython.int,
 ) -> cython.ulonglong:
-    """What a column holds of an entry."""
+    """What a column of a page holds of an entry."""
     if column == 0:
-        return entry.location
+        return entry.location >> 3 if page.coarse & EIGHTS else entry.location
     if column == 1:
+        if page.coarse & MICROSECONDS:
+            return cython.cast(cython.ulonglong, entry.timestamp) // MICROSECOND_NS
         return cython.cast(cython.ulonglong, entry.timestamp)
     if column == 2:
         return entry.size
     if column == 3:
         return entry.header_len
-    if column == 4:
-        return entry.subject
-    if column == 5:
-        return entry.next
-    if column == 6:
-        return entry.prev
     return entry.flags
 
 
@@ -108,7 +132,7 @@ def fit_column(
     last: cython.int,
 ) -> cython.int:
     """Set base, slope and width of a column. `first` and `last` are its outermost entries."""
-    base: cython.ulonglong = value_of(cython.address(entries[first]), column)
+    base: cython.ulonglong = value_of(page, cython.address(entries[first]), column)
     slope: cython.ulonglong = 0
     least: cython.longlong = 0
     most: cython.longlong = 0
@@ -116,7 +140,7 @@ def fit_column(
     i: cython.int
     if column < SLOPED and last > first:
         off = cython.cast(
-            cython.longlong, value_of(cython.address(entries[last]), column) - base
+            cython.longlong, value_of(page, cython.address(entries[last]), column) - base
         )
         slope = cython.cast(cython.ulonglong, off // cython.cast(cython.longlong, last - first))
         page.slope[column] = slope
@@ -124,7 +148,9 @@ def fit_column(
         if entries[i].subject:
             off = cython.cast(
                 cython.longlong,
-                value_of(cython.address(entries[i]), column) - base - slope * (i - first),
+                value_of(page, cython.address(entries[i]), column)
+                - base
+                - slope * (i - first),
             )
             least = min(least, off)
             most = max(most, off)
@@ -141,6 +167,68 @@ def fit_column(
 
 @cython.cfunc
 @cython.nogil
+@cython.cdivision(True)
+@cython.exceptval(check=False)
+def find_multiples(
+    entries: cython.pointer(cython.const[IndexEntry]),
+    page: cython.pointer(PackedPage),
+    first: cython.int,
+    last: cython.int,
+) -> cython.int:
+    """Set what the page counts in multiples, which all its entries are."""
+    locations: cython.ulonglong = 0
+    whole: cython.bint = True
+    i: cython.int
+    for i in range(first, last + 1):
+        if entries[i].subject:
+            locations |= entries[i].location
+            whole = whole and entries[i].timestamp >= 0 and not entries[i].timestamp % 1000
+    page.coarse = 0
+    if locations & 7 == 0:
+        page.coarse |= EIGHTS
+    if whole:
+        page.coarse |= MICROSECONDS
+    return 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def fit_subjects(
+    entries: cython.pointer(cython.const[IndexEntry]),
+    page: cython.pointer(PackedPage),
+    first: cython.int,
+    last: cython.int,
+) -> cython.int:
+    """Set the least subject, the planes that subjects need, and the bits of hints."""
+    least: cython.uint = entries[first].subject
+    most: cython.uint = least
+    known: cython.ulonglong = 0
+    apart: cython.ulonglong = 0
+    distance: cython.ulonglong
+    i: cython.int
+    for i in range(first, last + 1):
+        if entries[i].subject:
+            least = min(least, entries[i].subject)
+            most = max(most, entries[i].subject)
+            distance = max(entries[i].prev, entries[i].next)
+            if distance:
+                known += 1
+                apart += distance
+    page.subject = least
+    page.planes = bits_of(most - least)
+    page.hint = 8
+    if page.planes == 0 or apart < NEAR_PAGES * known:
+        page.hint = 0
+    elif apart < FAR_PAGES * known:
+        page.hint = 4
+    elif apart < FARTHEST_PAGES * known:
+        page.hint = 6
+    return 0
+
+
+@cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
 def pack_page(entries: cython.pointer(cython.const[IndexEntry])) -> cython.pointer(PackedPage):
     """A page that holds what `PAGE_ENTRIES` entries hold; NULL without memory for it, or when
@@ -150,7 +238,7 @@ def pack_page(entries: cython.pointer(cython.const[IndexEntry])) -> cython.point
     first: cython.int = 0
     last: cython.int = PAGE_ENTRIES - 1
     column: cython.int
-    size: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t
     i: cython.int
     while first < PAGE_ENTRIES and entries[first].subject == 0:
         first += 1
@@ -162,19 +250,20 @@ def pack_page(entries: cython.pointer(cython.const[IndexEntry])) -> cython.point
     for i in range(first, last + 1):
         if entries[i].subject:
             page.alive[i >> 6] |= cython.cast(cython.ulonglong, 1) << (i & 63)
+    find_multiples(entries, cython.address(page), first, last)
     for column in range(COLUMNS):
         fit_column(entries, cython.address(page), column, first, last)
-        size += page.width[column] * (PAGE_ENTRIES // 8)
-    made = cython.cast(
-        cython.pointer(PackedPage), malloc(cython.sizeof(PackedPage) + size + PADDING)
-    )
+    fit_subjects(entries, cython.address(page), first, last)
+    size = packed_bytes(cython.address(page))
+    made = cython.cast(cython.pointer(PackedPage), malloc(size))
     if made == cython.NULL:
         return cython.NULL
     memcpy(made, cython.address(page), cython.sizeof(PackedPage))
-    memset(made + 1, 0, size + PADDING)
+    memset(made + 1, 0, size - cython.sizeof(PackedPage))
     for column in range(COLUMNS):
         if page.width[column]:
             write_column(entries, made, column, first, last)
+    write_subjects(entries, made, first, last)
     return made
 
 
@@ -183,7 +272,24 @@ def pack_page(entries: cython.pointer(cython.const[IndexEntry])) -> cython.point
 @cython.exceptval(check=False)
 def packed_bytes(page: cython.pointer(cython.const[PackedPage])) -> cython.Py_ssize_t:
     """Memory that a page takes."""
-    return cython.sizeof(PackedPage) + place_of(page, COLUMNS) + PADDING
+    return (
+        cython.sizeof(PackedPage)
+        + place_of(page, COLUMNS)
+        + (page.planes + page.hint) * (PAGE_ENTRIES // 8)
+        + PADDING
+    )
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def planes_of(
+    page: cython.pointer(cython.const[PackedPage]),
+) -> cython.pointer(cython.ulonglong):
+    """Where the planes of subjects begin; a whole number of words behind the page's struct."""
+    at: cython.p_uchar = cython.cast(cython.p_uchar, page + 1) + place_of(page, COLUMNS)
+    return cython.cast(cython.pointer(cython.ulonglong), at)
 
 
 @cython.cfunc
@@ -211,7 +317,7 @@ def write_column(
         base = page.least[column - SLOPED]
     for i in range(first, last + 1):
         if entries[i].subject:
-            off = value_of(cython.address(entries[i]), column) - base - slope * i
+            off = value_of(page, cython.address(entries[i]), column) - base - slope * i
             bit = i * width
             memcpy(cython.address(raw), at + (bit >> 3), 8)
             raw |= off << (bit & 7)
@@ -222,21 +328,108 @@ def write_column(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
+def write_subjects(
+    entries: cython.pointer(cython.const[IndexEntry]),
+    page: cython.pointer(PackedPage),
+    first: cython.int,
+    last: cython.int,
+) -> cython.int:
+    """Write subjects and hints; those of entries that are not alive stay 0."""
+    planes: cython.pointer(cython.ulonglong) = planes_of(page)
+    at: cython.ulonglong
+    i: cython.int
+    for i in range(first, last + 1):
+        if entries[i].subject:
+            put_number(planes, page.planes, i, entries[i].subject - page.subject)
+            if page.hint and entries[i].next:
+                at = i + cython.cast(cython.ulonglong, entries[i].next)
+                hint_next(page, i, at >> PAGE_SHIFT)
+    return 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def hint_next(
+    page: cython.pointer(PackedPage), i: cython.int, pages: cython.ulonglong
+) -> cython.int:
+    """The next message of an entry's subject is at least so many pages on."""
+    bits: cython.int = page.hint
+    digits: cython.int = bits >> 1
+    power: cython.int
+    code: cython.ulonglong = pages
+    raw: cython.ushort
+    at: cython.p_uchar
+    bit: cython.int = i * bits
+    if bits == 0:
+        return 0
+    if pages >> digits:
+        power = 63 - leading_zeros(pages) - digits
+        code = (cython.cast(cython.ulonglong, power + 1) << digits) | (
+            (pages >> power) & ((1 << digits) - 1)
+        )
+        code = min(code, (cython.cast(cython.ulonglong, 1) << bits) - 1)
+    at = cython.cast(cython.p_uchar, planes_of(page) + page.planes * PAGE_WORDS) + (bit >> 3)
+    memcpy(cython.address(raw), at, 2)
+    raw &= ~cython.cast(cython.ushort, ((1 << bits) - 1) << (bit & 7))
+    raw |= cython.cast(cython.ushort, code << (bit & 7))
+    memcpy(at, cython.address(raw), 2)
+    return 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def hinted(
+    page: cython.pointer(cython.const[PackedPage]), i: cython.int
+) -> cython.ulonglong:
+    """What `hint_next` was told, or somewhat less."""
+    bits: cython.int = page.hint
+    digits: cython.int = bits >> 1
+    code: cython.uint
+    raw: cython.ushort
+    bit: cython.int = i * bits
+    if bits == 0:
+        return 0
+    memcpy(
+        cython.address(raw),
+        cython.cast(cython.p_uchar, planes_of(page) + page.planes * PAGE_WORDS) + (bit >> 3),
+        2,
+    )
+    code = (cython.cast(cython.uint, raw) >> (bit & 7)) & ((1 << bits) - 1)
+    if code >> digits == 0:
+        return code
+    return cython.cast(cython.ulonglong, (1 << digits) | (code & ((1 << digits) - 1))) << (
+        (code >> digits) - 1
+    )
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
 def unpack_entry(
     page: cython.pointer(cython.const[PackedPage]), i: cython.int, out: cython.pointer(IndexEntry)
 ) -> cython.int:
     """Entry `i` of a page; all zero when it is not alive."""
+    pages: cython.ulonglong
     if not (page.alive[i >> 6] >> (i & 63)) & 1:
         memset(out, 0, cython.sizeof(IndexEntry))
         return 0
     out.location = stored(page, 0, i)
+    if page.coarse & EIGHTS:
+        out.location <<= 3
     out.timestamp = cython.cast(cython.longlong, stored(page, 1, i))
+    if page.coarse & MICROSECONDS:
+        out.timestamp *= 1000
     out.size = cython.cast(cython.uint, stored(page, 2, i))
     out.header_len = cython.cast(cython.uint, stored(page, 3, i))
-    out.subject = cython.cast(cython.uint, stored(page, 4, i))
-    out.next = cython.cast(cython.uint, stored(page, 5, i))
-    out.prev = cython.cast(cython.uint, stored(page, 6, i))
-    out.flags = cython.cast(cython.uint, stored(page, 7, i))
+    out.flags = cython.cast(cython.uint, stored(page, 4, i))
+    out.subject = subject_at(page, i)
+    pages = hinted(page, i)
+    out.next = 0
+    if pages:
+        out.next = cython.cast(cython.uint, min((pages << PAGE_SHIFT) - i, FARTHEST))
+    out.prev = 0
     return 1
 
 
@@ -256,16 +449,82 @@ def unpack_page(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
+def subject_at(page: cython.pointer(cython.const[PackedPage]), i: cython.int) -> cython.uint:
+    """The subject of an entry that is alive."""
+    return page.subject + number_at(planes_of(page), page.planes, i)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
 def unpack_subjects(
     page: cython.pointer(cython.const[PackedPage]), out: cython.p_uint
 ) -> cython.int:
     """The subjects of all `PAGE_ENTRIES` entries; 0 for one that is not alive."""
     i: cython.int
-    for i in range(PAGE_ENTRIES):
-        out[i] = 0
-        if (page.alive[i >> 6] >> (i & 63)) & 1:
-            out[i] = cython.cast(cython.uint, stored(page, 4, i))
+    word: cython.int
+    all_numbers(planes_of(page), page.planes, page.subject, out)
+    for word in range(PAGE_WORDS):
+        if page.alive[word] != EVERY:
+            for i in range(64):
+                if not (page.alive[word] >> i) & 1:
+                    out[64 * word + i] = 0
     return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def fits(page: cython.pointer(cython.const[PackedPage]), subject: cython.uint) -> cython.bint:
+    """Whether a page could hold a message of a subject."""
+    return (
+        subject >= page.subject
+        and cython.cast(cython.ulonglong, subject - page.subject) >> page.planes == 0
+    )
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def find_subject(
+    page: cython.pointer(cython.const[PackedPage]), subject: cython.uint, i: cython.int
+) -> cython.int:
+    """First entry at or after `i` of a subject; PAGE_ENTRIES when there is none."""
+    planes: cython.pointer(cython.ulonglong) = planes_of(page)
+    word: cython.int
+    found: cython.ulonglong
+    if i >= PAGE_ENTRIES or not fits(page, subject):
+        return PAGE_ENTRIES
+    for word in range(i >> 6, PAGE_WORDS):
+        found = page.alive[word] & equal_bits(planes, page.planes, word, subject - page.subject)
+        if word == i >> 6:
+            found &= EVERY << (i & 63)
+        if found:
+            return 64 * word + lowest_bit(found)
+    return PAGE_ENTRIES
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def find_subject_back(
+    page: cython.pointer(cython.const[PackedPage]), subject: cython.uint, i: cython.int
+) -> cython.int:
+    """Last entry at or before `i` of a subject; -1 when there is none."""
+    planes: cython.pointer(cython.ulonglong) = planes_of(page)
+    word: cython.int = i >> 6
+    found: cython.ulonglong
+    if not fits(page, subject):
+        return -1
+    while word >= 0:
+        found = page.alive[word] & equal_bits(planes, page.planes, word, subject - page.subject)
+        if word == i >> 6:
+            found &= EVERY >> (63 - (i & 63))
+        if found:
+            return 64 * word + 63 - leading_zeros(found)
+        word -= 1
+    return -1
 
 
 @cython.cfunc
@@ -273,13 +532,12 @@ def unpack_subjects(
 @cython.exceptval(check=False)
 def next_bit(page: cython.pointer(cython.const[PackedPage]), i: cython.int) -> cython.int:
     """First entry at or after `i` that is alive; PAGE_ENTRIES when there is none."""
+    word: cython.ulonglong
     while i < PAGE_ENTRIES:
-        if page.alive[i >> 6] >> (i & 63) == 0:
-            i = (i | 63) + 1
-        elif (page.alive[i >> 6] >> (i & 63)) & 1:
-            return i
-        else:
-            i += 1
+        word = page.alive[i >> 6] >> (i & 63)
+        if word:
+            return i + lowest_bit(word)
+        i = (i | 63) + 1
     return PAGE_ENTRIES
 
 
@@ -291,7 +549,13 @@ def bits_between(
 ) -> cython.int:
     """How many entries from `first` to `last` are alive, both included."""
     total: cython.int = 0
-    i: cython.int
-    for i in range(first, last + 1):
-        total += cython.cast(cython.int, (page.alive[i >> 6] >> (i & 63)) & 1)
+    word: cython.int
+    some: cython.ulonglong
+    for word in range(first >> 6, (last >> 6) + 1):
+        some = page.alive[word]
+        if word == first >> 6:
+            some &= EVERY << (first & 63)
+        if word == last >> 6:
+            some &= EVERY >> (63 - (last & 63))
+        total += bits_set(some)
     return total

@@ -9,6 +9,17 @@ ALIGNMENT = cython.declare(cython.size_t, 4096)
 # Images of this size and more lie in pages of this size, if the system has them: the first use of
 # memory costs a fault per page.
 HUGE_BYTES = cython.declare(cython.Py_ssize_t, 2 << 20)
+# From so many bytes on, a gateway's memory is its own mapping.
+MAPPED_BYTES = cython.declare(cython.int, 128 << 10)
+
+
+def keep_memory_small() -> None:
+    """Have memory of 128 KiB and more go back to the system when it is freed, in all the process.
+
+    glibc otherwise takes it from its heap after a while. There it lies between small pieces that
+    stay, and is not given back. Each such piece costs more time; other libraries do so anyway.
+    """
+    headwater_map_from(MAPPED_BYTES)
 
 
 @cython.cfunc

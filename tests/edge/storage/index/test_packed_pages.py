@@ -11,12 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.storage.segments.file_store import FileStore
 from tests.edge.storage.index.store_model import HEADERS, SUBJECTS
-from tests.edge.storage.index.test_contract import FileMachine
+from tests.edge.storage.index.test_contract import FileMachine, QuietLoop
 from tests.edge.storage.store_harness import Harness
 
-PAGE = 128
+PAGE = 256
 OPEN_PAGE_BYTES = 40 * PAGE
 SECOND = 1_000_000_000
 
@@ -112,6 +113,82 @@ def fill(harness: Harness, store: FileStore, count: int, subjects: int, seed: in
         harness.breathe()
     harness.commit()
     harness.settle()
+
+
+def scatter(harness: Harness, store: FileStore, count: int, subjects: int) -> dict[bytes, list]:
+    """Messages on subjects in random order; returns the sequences of each."""
+    chance = random.Random(subjects)
+    found: dict[bytes, list] = {}
+    for number in range(count):
+        subject = b"s.%d" % chance.randrange(subjects)
+        now = (1_700_000_000 + number) * SECOND
+        found.setdefault(subject, []).append(store.add_message(subject, b"x", timestamp=now))
+        harness.breathe()
+    harness.commit()
+    harness.settle()
+    return found
+
+
+def found_by(store: FileStore, subject: bytes) -> list[int]:
+    """The sequences of a subject, by asking again and again for the next one."""
+    chosen = store.filter((subject,))
+    found = []
+    at = store.next_matching(chosen, 0)
+    while at:
+        found.append(at)
+        at = store.next_matching(chosen, at + 1)
+    return found
+
+
+# How far subjects return decides how many bits the pages spend on where to look for them.
+@pytest.mark.parametrize(
+    ("subjects", "count"), [(20, 20_000), (700, 30_000), (6_000, 40_000), (70_000, 150_000)]
+)
+def test_subjects_are_found_however_far_they_return(
+    harness: Harness, subjects: int, count: int
+) -> None:
+    store = harness.create()
+    store.open_least = store.open_wanted = 2
+    found = scatter(harness, store, count, subjects)
+    chance = random.Random(1)
+    some = chance.sample(sorted(found), 15)
+    for subject in some:
+        assert found_by(store, subject) == found[subject]
+        assert store.count_matching(store.filter((subject,)), count // 3) == sum(
+            at >= count // 3 for at in found[subject]
+        )
+        # Of each end, and between.
+        gone = {*found[subject][:1], *found[subject][-1:], *chance.sample(found[subject], 1)}
+        for at in chance.sample(sorted(gone), len(gone)):
+            assert store.delete(at)
+        found[subject] = [at for at in found[subject] if at not in gone]
+        assert found_by(store, subject) == found[subject]
+        found[subject].append(store.add_message(subject, b"y"))
+        assert found_by(store, subject) == found[subject]
+    half = count // 2
+    last = [max((at for at in found[s] if at <= half), default=0) for s in some]
+    assert store.filter(tuple(some)).last_ones(half, 0) == sorted(filter(None, last))
+    harness.commit()
+    harness.settle()
+    harness.close()
+    (store,) = harness.open()
+    for subject in some:
+        assert found_by(store, subject) == found[subject]
+
+
+@pytest.mark.parametrize(("subjects", "bytes_max"), [(10, 2.0), (1_000, 3.0), (10_000, 3.8)])
+def test_subjects_in_any_order_take_few_bytes(
+    harness: Harness, subjects: int, bytes_max: float
+) -> None:
+    store = harness.create()
+    store.open_least = store.open_wanted = 4
+    scatter(harness, store, 60_000, subjects)
+    open_bytes = store.open_count * OPEN_PAGE_BYTES
+    assert (store.index_bytes() - open_bytes) / store.messages < bytes_max
+
+
+def test_times_are_whole_microseconds() -> None:
+    assert Kernel(QuietLoop()).wall_ns() % 1000 == 0
 
 
 @pytest.mark.parametrize(("subjects", "bytes_max"), [(1, 4.0), (100, 5.0)])
