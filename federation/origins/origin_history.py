@@ -14,6 +14,7 @@ import msgspec
 
 from headwater.edge.jetstream.model import headers
 from headwater.edge.jetstream.model.times import parse_time
+from headwater.edge.jetstream.stream.counters import payload_at_origin
 from headwater.edge.storage.format.errors import Damaged
 from headwater.edge.wire.json_objects import BAD_JSON
 from headwater.federation.origins.origin_errors import LinkChanged, Nobody, OriginError
@@ -176,7 +177,7 @@ class OriginHistory:
         # Devices may send one constant value. Where they give ids, these tell.
         same = (
             there.time < before
-            and there.body == here.payload
+            and there.body == payload_at_origin(here.headers, here.payload)
             and there.id == headers.get(here.headers, MESSAGE_ID)
         )
         if same and pair[0] > self.known.seq:

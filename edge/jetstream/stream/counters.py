@@ -62,6 +62,16 @@ def sourced(stream: Any, subject: bytes, block: bytes, payload: bytes) -> tuple[
     return headers.put(block, SOURCES, told.encode()), total_payload(total + step)
 
 
+def payload_at_origin(block: bytes, payload: bytes) -> bytes:
+    """The payload that a stored message of a source has there; a counter stream stores its own."""
+    origin = (headers.get(block, ORIGIN) or b"").split(b" ")
+    if len(origin) < 5:
+        return payload
+    names = [origin[i].decode("utf-8", "replace") for i in (0, 4)]
+    total = _totals(block).get(names[0], {}).get(names[1])
+    return payload if total is None else total_payload(_number(total))
+
+
 def _totals(block: bytes) -> dict[str, dict[str, str]]:
     """The last total of each subject of each source."""
     try:

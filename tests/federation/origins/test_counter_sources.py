@@ -1,14 +1,17 @@
 """Counter streams that add up others (ADR-49), on both servers."""
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import nats
 import pytest
 from nats.aio.client import Client
 
 from bench.servers import Recipe, Server, program
+from headwater.edge.jetstream.stream.counters import payload_at_origin
 from tests.waiting import until
 
 COMMANDS = {"headwater": (program("headwater"), "serve"), "nats-server": (program("nats-server"),)}
@@ -23,7 +26,7 @@ async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         await client.close()
 
 
-async def asked(client: Client, subject: str, body: dict[str, object]) -> dict[str, object]:
+async def asked(client: Client, subject: str, body: dict[str, object]) -> dict[str, Any]:
     told = await client.request(f"$JS.API.{subject}", json.dumps(body).encode())
     answer = json.loads(told.data)
     assert "error" not in answer, answer
@@ -104,3 +107,22 @@ async def test_sums_are_added_further_and_beside_own_steps(client: Client) -> No
     assert await last(client, "TOP", 2) == ("11", "7", {"SUM": {"s.x": "4"}})
     await step(client, "a.x", 1)
     assert await last(client, "TOP", 3) == ("12", "1", {"SUM": {"s.x": "5"}})
+
+
+async def test_what_an_origin_has_is_known_of_what_a_sum_stores(client: Client) -> None:
+    """So that a sum which is taken up again is not believed to be of another history."""
+    await make(client, "A", subjects=["a.>"])
+    await make(client, "B", subjects=["b.>"])
+    await make(client, "SUM", ("A", "a"), ("B", "b"))
+    for count, subject in enumerate(("a.x", "b.x", "a.x"), 1):
+        await step(client, subject, 5)
+        await last(client, "SUM", count)
+    there = await asked(client, "STREAM.MSG.GET.A", {"seq": 2})
+    here = await asked(client, "STREAM.MSG.GET.SUM", {"seq": 3})
+    block, stored, original = (
+        base64.b64decode(each["message"][field])
+        for each, field in ((here, "hdrs"), (here, "data"), (there, "data"))
+    )
+    assert stored == b'{"val":"15"}'
+    assert payload_at_origin(block, stored) == original == b'{"val":"10"}'
+    assert payload_at_origin(b"", stored) == stored

@@ -1,8 +1,10 @@
 """A stream with an origin while its leader changes: each goes on where the one before was."""
 
+import asyncio
 from functools import partial
 from typing import Any
 
+import nats.errors
 import pytest
 from nats.aio.client import Client
 
@@ -11,6 +13,19 @@ from tests.waiting import until
 
 COUNT = 20
 """Messages of each leader."""
+
+
+STEPS = 40
+"""Of each publisher, while one leader leaves."""
+
+PUBLISHERS = 5
+"""They wait for each answer, all at the same time."""
+
+
+async def add(client: Client) -> None:
+    """One step after the other."""
+    for _ in range(STEPS):
+        await client.request("o", headers={"Nats-Incr": "1"}, timeout=20)
 
 
 async def led_by_another(client: Client, stream: str, before: str) -> str:
@@ -49,3 +64,35 @@ async def test_a_leader_that_comes_back_repeats_nothing(lab: Lab, storage: str) 
             await message.ack_sync()
             done.append(message.data)
     assert len(done) == len(set(done)) == len(leaders) * COUNT + 1, "messages came twice"
+
+
+async def test_a_sum_of_counters_goes_on_where_it_was(lab: Lab) -> None:
+    """What it stores differs from what the origin has: that is no other history of the origin."""
+    await lab.formed()
+    client = await lab.connect(0)
+    js = client.jetstream()
+    counters: dict[str, Any] = {"allow_msg_counter": True, "allow_direct": True}
+    await api(client, "STREAM.CREATE.O", name="O", subjects=["o"], num_replicas=1, **counters)
+    await api(
+        client, "STREAM.CREATE.S", name="S", sources=[{"name": "O"}], num_replicas=3, **counters
+    )
+    leader = await until(partial(led_by_another, client, "S", ""))
+    for _ in range(3):
+        # Leaders change while messages come: the next one knows more than its cursor does.
+        steps = asyncio.gather(*(add(client) for _ in range(PUBLISHERS)))
+        assert (await api(client, "STREAM.LEADER.STEPDOWN.S"))["success"]
+        leader = await until(partial(led_by_another, client, "S", leader))
+        await steps
+    total = 3 * STEPS * PUBLISHERS + 1
+    await client.request("o", headers={"Nats-Incr": "1"})
+
+    async def last() -> Any:
+        try:
+            found = await js.get_last_msg("S", "o", direct=True)
+        except nats.errors.Error:
+            # While a leader changes there may be no answer, or an older one.
+            return None
+        return found if found.data == b'{"val":"%d"}' % total else None
+
+    found = await until(last)
+    assert found.seq == total, "messages came twice"
