@@ -143,3 +143,14 @@ def link_tree(root: Path) -> Path:
 def module_name(path: str) -> str:
     """Import name of a listed source: `edge/wire/numbers.py` -> `headwater.edge.wire.numbers`."""
     return "headwater." + path.removesuffix(".py").replace("/", ".")
+
+
+def remove_strays(root: Path) -> None:
+    """Remove what was compiled of sources that are not listed, or are gone: Python would load that
+    in place of the source beside it."""
+    listed = {path.removesuffix(".py") for path in COMPILED}
+    for package in PACKAGES:
+        for built in (root / package).rglob("*.so"):
+            source = built.relative_to(root).with_name(built.name.partition(".")[0])
+            if str(source) not in listed:
+                built.unlink()

@@ -24,6 +24,8 @@ tree = build_accel.link_tree(ROOT)
 # A developer may compile a few modules only: `make ext ONLY="edge/wire/numbers.py ..."`.
 wanted = os.environ.get("HEADWATER_EXT", "").split() or build_accel.COMPILED
 present = [path for path in wanted if (ROOT / path).exists()]
+if wanted is build_accel.COMPILED:
+    build_accel.remove_strays(ROOT)
 # `make sanitize` compiles a copy of the tree with the compiler's own checks.
 checks = os.environ.get("HEADWATER_SANITIZE", "").split()
 extensions = [

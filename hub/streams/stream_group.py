@@ -477,8 +477,13 @@ class StreamGroup:
         raft = self.raft
         if raft is None or raft.removed:
             return raft is not None
+        if node in self.wanted.peers or not raft.recovering:
+            return False
+        if not raft.log.config.voters and not raft.recovery.seeds:
+            # It fell before it had anything, and knows nobody whom it could ask.
+            return True
         answers = raft.recovery.answers
-        if node in self.wanted.peers or not raft.recovering or not answers:
+        if not answers:
             return False
         voters = max(answers.values(), key=lambda each: (each.log_term, each.last)).config.voters
         known = [answers.get(voter) for voter in voters]

@@ -262,6 +262,18 @@ def test_every_compiled_module_is_listed_and_compiled() -> None:
         assert built, f"{name} is not compiled; run make ext"
 
 
+def test_what_is_compiled_and_not_listed_goes(tmp_path: Path) -> None:
+    """Python would load it in place of its source, however old it is."""
+    (tmp_path / "edge").mkdir()
+    stray, kept = (tmp_path / "edge" / f"{name}.cpython-311.so" for name in ("stray", "clock"))
+    stray.touch()
+    kept.touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build_accel, "COMPILED", ("edge/clock.py",))
+        build_accel.remove_strays(tmp_path)
+    assert kept.exists() and not stray.exists()
+
+
 def test_nothing_is_left_for_later() -> None:
     pattern = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
     for path in PRODUCT:
