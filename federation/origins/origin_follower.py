@@ -147,6 +147,8 @@ class OriginFollower:
         self._asked_again = False
         """Whether the last heartbeat said that the origin waits for a flow control answer."""
         self._info_answers = True
+        self._refused_s = 0.0
+        """How long the last message that could not be stored waits; 0 when storing goes well."""
         self.window = OriginWindow()
         self._heard = False
         """Whether the present consumer delivered anything, heartbeats included."""
@@ -237,13 +239,17 @@ class OriginFollower:
         text = str(error)
         self.health.trouble, self.health.cause, self.health.kept_out = error.state, text, ""
         self._announce_state()
+        self._warn(text)
+        longest = NOBODY_RETRY_MAX_S if isinstance(error, Nobody) else RETRY_MAX_S
+        pause = min(RETRY_MIN_S * 2.0 ** min(self.failures - 1, 10), longest)
+        return float(pause * self._between(0.8, 1.2))
+
+    def _warn(self, text: str) -> None:
+        """Log why it does not go on, the same text now and then only."""
         now = self._now_s()
         if text != self._logged[0] or now - self._logged[1] > REPEAT_LOG_S:
             self._logged = (text, now)
             log.warning("%s: cannot follow it: %s; it is tried again", self.place.label(), text)
-        longest = NOBODY_RETRY_MAX_S if isinstance(error, Nobody) else RETRY_MAX_S
-        pause = min(RETRY_MIN_S * 2.0 ** min(self.failures - 1, 10), longest)
-        return float(pause * self._between(0.8, 1.2))
 
     async def _emptied(self, pause: float) -> bool:
         """Wait for a mirror of a former origin to be purged, for `pause` seconds. If it is empty
@@ -408,7 +414,8 @@ class OriginFollower:
         self._check_at = self._begun + CHECK_BEHIND_S
         self.driver.add_sink(sink)
         stream.account.insert(sink)
-        log.info(
+        log.log(
+            logging.DEBUG if self._refused_s else logging.INFO,
             "%s: goes on at %d, %d messages behind%s",
             self.place.label(),
             sink.sseq + 1,
@@ -446,7 +453,8 @@ class OriginFollower:
                 await self._refit(sink)
         self.recreations += 1
         self.health.trouble, self.health.cause = OFFLINE, self._reason
-        log.info("%s: a new consumer is needed: %s", self.place.label(), self._reason)
+        if not self._refused_s:
+            log.info("%s: a new consumer is needed: %s", self.place.label(), self._reason)
 
     async def _refit(self, sink: OriginSink) -> None:
         """Go on with a consumer of another window; of this one, nothing is on its way. Raises
@@ -469,6 +477,11 @@ class OriginFollower:
     def _tick(self, sink: OriginSink) -> None:
         """Look at signs of life and progress."""
         now = self._now_s()
+        if sink.closed:
+            self._announce_state()
+            return
+        if sink.messages and now - self._begun > self._refused_s:
+            self._refused_s = 0.0
         if sink.heard:
             self._heard = True
             self.health.kept_out = ""
@@ -592,13 +605,21 @@ class OriginFollower:
         return held
 
     def failed(self, sink: OriginSink, text: str) -> None:
-        """The stream cannot store: ask again later for the same message."""
+        """The stream cannot store: ask again for the same message, after a growing pause. Each
+        time, all that the origin may send ahead comes by the link and is of no use."""
         if self._listens_to(sink):
+            text = f"a message could not be stored: {text}"
             self.error = {"code": 503, "err_code": 10077, "description": text}
-            self.health.stalled = True
-            self.health.cause = f"a message could not be stored: {text}"
+            self.health.stalled, self.health.cause = True, text
             sink.closed = True
-            self._restart(f"a message could not be stored: {text}")
+            self._refused_s = min(max(RETRY_MIN_S, 2 * self._refused_s), RETRY_MAX_S)
+            self._warn(text)
+            self.stream.kernel.loop.call_later(self._refused_s, self._restart_after, sink, text)
+
+    def _restart_after(self, sink: OriginSink, reason: str) -> None:
+        """Have a new consumer made, unless that has happened meanwhile."""
+        if self._listens_to(sink):
+            self._restart(reason)
 
     # --- facts ----------------------------------------------------
 

@@ -1,0 +1,61 @@
+"""A mirror or source that cannot store what comes."""
+
+import logging
+import time
+
+import pytest
+from nats.js.api import StreamConfig
+
+from tests.federation.lab import JETSTREAM, Lab, client_port, free_port, leafs
+from tests.federation.origins.test_slow_links import Line, of
+from tests.waiting import until
+
+BUDGET = 32 << 20
+COUNT, SIZE = 32, 500_000
+"""A copy of the origin: it has room beside as much again only when that is removed."""
+
+
+async def small_edge(lab: Lab) -> Line:
+    """A hub, and an edge whose disk is full before it has the whole of a second stream."""
+    port = free_port()
+    hub = await lab.node(
+        JETSTREAM.format(store=lab.directory / "hub", domain="hub")
+        + f"leafnodes {{ listen: 127.0.0.1:{port} }}"
+    )
+    wire = await lab.wire(port)
+    edge = await lab.node(
+        JETSTREAM.format(store=lab.directory / "edge", domain="edge")
+        + f'leafnodes {{ remotes [ {{ url: "nats://127.0.0.1:{wire.port}" }} ] }}\n'
+        f"headwater {{ disk_budget: {BUDGET} }}"
+    )
+    await until(lambda: leafs(hub) and leafs(edge), "the link is up")
+    return Line(lab, hub, edge, wire)
+
+
+@pytest.mark.parametrize("mirror", [True, False], ids=["mirror", "source"])
+async def test_a_copy_without_room_asks_less_and_less(
+    lab: Lab, caplog: pytest.LogCaptureFixture, mirror: bool
+) -> None:
+    """Each time it asks, the link carries for nothing what the origin sends ahead. It says how far
+    behind it is, logs the cause once, and goes on when there is room."""
+    caplog.set_level(logging.INFO, "headwater.origin")
+    made = await small_edge(lab)
+    await made.publish("ALL", COUNT, SIZE)
+    js = (await lab.client(client_port(made.edge))).jetstream(timeout=10)
+    await js.add_stream(name="OTHER", subjects=["other"])
+    for _ in range(COUNT):
+        await js.publish("other", bytes(SIZE))
+    origin = {"mirror": of("ALL")} if mirror else {"sources": [of("ALL")]}
+    await js.add_stream(StreamConfig(name="COPY", **origin))
+    follower, store = made.follower("COPY"), made.store("COPY")
+    await until(lambda: follower.health.stalled, "it is full")
+    begun, had = time.monotonic(), follower.recreations
+    await until(lambda: follower.recreations == had + 3, "it has asked again")
+    assert time.monotonic() - begun > 1.2
+    await until(lambda: follower.health.lag() == COUNT - store.messages > 0, "it says so")
+    assert follower.health.state == "stalled"
+    told = [record for record in caplog.records if "could not be stored" in record.getMessage()]
+    assert len(told) == 1
+    await js.delete_stream("OTHER")
+    await until(lambda: store.messages == COUNT, "it goes on")
+    await until(lambda: follower.health.state == "live", "it is well")
