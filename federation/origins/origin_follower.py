@@ -617,8 +617,13 @@ class OriginFollower:
             self.stream.kernel.loop.call_later(self._refused_s, self._restart_after, sink, text)
 
     def _restart_after(self, sink: OriginSink, reason: str) -> None:
-        """Have a new consumer made, unless that has happened meanwhile."""
-        if self._listens_to(sink):
+        """Have a new consumer made, unless that has happened meanwhile. A stream that refuses
+        whatever comes need not ask for it."""
+        if not self._listens_to(sink):
+            return
+        if self.stream.is_full():
+            self.stream.kernel.loop.call_later(WATCH_S, self._restart_after, sink, reason)
+        else:
             self._restart(reason)
 
     # --- facts ----------------------------------------------------

@@ -77,6 +77,7 @@ SILENCES = {
     "tests/edge/broker/logins/test_before_login.py": (1, "a server without files does little"),
     "tests/edge/broker/listeners/test_tls_demands.py": (1, "a limit counts in full seconds"),
     "tests/edge/jetstream/consumer/test_consumer_wire.py": (2, "nothing more comes"),
+    "tests/federation/origins/test_full_copies.py": (1, "nothing more is stored"),
     "tests/federation/leaf/test_bad_links.py": (1, "a slow link is not given up"),
     "tests/federation/leaf/test_leaf_lanes.py": (1, "a line that is slow"),
     "tests/federation/leaf/test_leaf_interop.py": (3, "nothing more crosses"),

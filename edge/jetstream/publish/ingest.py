@@ -39,6 +39,7 @@ from headwater.edge.jetstream.model.requests import LEVEL, check_level
 from headwater.edge.jetstream.model.ttl import parse_ttl, with_ttl
 from headwater.edge.jetstream.publish import special
 from headwater.edge.jetstream.stream import stream_wire
+from headwater.edge.jetstream.stream.stream import SUBJECT_FULL
 from headwater.edge.jetstream.stream.usage import REFUSALS
 from headwater.edge.storage.format.errors import StoreError
 
@@ -535,29 +536,13 @@ class IngestSink(Sink):
     def refused_discard(self, m: cython.pointer(Msg), size: cython.longlong) -> cython.bint:
         """Whether a full stream that discards new messages refuses this one."""
         stream: Stream = self.stream
-        held: cython.longlong = stream.store.messages
-        full: cython.bint = False
-        oldest: cython.ulonglong
-        if stream.replicator is not None:
-            held += stream.replicator.messages
-        if m.header_len:
-            size += stream.store.header_overhead
+        text: str
         if stream.consumers.unwanted(m.subject, m.subject_len):
             return False
-        if stream.max_per_subject > 0:
-            full = stream.count_for(m.subject, m.subject_len) >= cython.cast(
-                cython.ulonglong, stream.max_per_subject
-            )
-        if full and stream.discard_new_per and not self.rolls_up(m):
-            return self.refuse_full(m, "maximum messages per subject exceeded")
-        # One that takes the place of its subject's oldest adds no message.
-        if stream.max_msgs > 0 and held >= stream.max_msgs and not full:
-            return self.refuse_full(m, "maximum messages exceeded")
-        if not stream.has_room(size, m.subject_len):
-            oldest = stream.store.first_for(m.subject, m.subject_len) if full else 0
-            if not full or cython.cast(cython.longlong, stream.store.cost_of(oldest)) < size:
-                return self.refuse_full(m, "maximum bytes exceeded")
-        return False
+        text = stream.full_for(m, size, False)
+        if text is SUBJECT_FULL and self.rolls_up(m):
+            text = stream.full_for(m, size, True)
+        return text is not None and self.refuse_full(m, text)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

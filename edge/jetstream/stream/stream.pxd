@@ -76,6 +76,9 @@ cdef class Stream(Task):                # as a Task: runs when the store's `comm
     cpdef unsigned long long newest(self) except? 0
     cpdef entry_applied(self)
     cdef int trim(self) except -1
+    cdef str full_for(self, Msg* m, long long size, bint rolls_up)
+    cdef bint has_most_messages(self) except -1
+    cpdef bint is_full(self) except -1
     cpdef bint has_room(self, long long size, Py_ssize_t subject_len) except -1
     cdef int trim_subject(self, const unsigned char* subject, Py_ssize_t n) except -1
     cdef int count_usage(self) except -1

@@ -31,12 +31,17 @@ from headwater.edge.jetstream.model.times import SECOND
 from headwater.edge.jetstream.stream import stream_wire
 from headwater.edge.jetstream.stream.counters import sourced
 from headwater.edge.kernel.turn_order import NewsStage
+from headwater.edge.storage.format.errors import StoreFull
 from headwater.edge.storage.index.purge_plan import PurgePlan
 from headwater.edge.wire.header_block import opened
 
 # Messages that a changed limit takes out at once, and subjects that are looked at.
 TRIM_MAX = cython.declare(cython.int, 2000)
 SUBJECTS_AT_ONCE = cython.declare(cython.int, 1000)
+# Which limit refuses a message, as nats-server says it.
+SUBJECT_FULL = "maximum messages per subject exceeded"
+MESSAGES_FULL = "maximum messages exceeded"
+BYTES_FULL = "maximum bytes exceeded"
 
 
 @cython.cclass
@@ -211,7 +216,7 @@ class Stream(Task):
 
         `extra` (may be None) are header lines, each ended by CR LF, to be added. A sequence at or
         below the last one is known already and not stored again. Returns the sequence. Raises
-        StoreError.
+        StoreError, StoreFull when the stream is full and discards new messages.
         """
         copy: Msg = m[0]
         body: bytes
@@ -238,6 +243,12 @@ class Stream(Task):
                 return self.pass_over(cython.address(copy), self.kernel.now_ns)
             self.skip(sequence)
             return sequence
+        if self.discard_new:
+            full: str = self.full_for(
+                cython.address(copy), copy.size + copy.subject_len + self.overhead, False
+            )
+            if full is not None:
+                raise StoreFull(full)
         if not timestamp:
             timestamp = self.kernel.now_ns
         sequence = self.keep(cython.address(copy), timestamp, sequence)
@@ -445,6 +456,46 @@ class Stream(Task):
                 self.remove_here(self.store.first_seq)
                 gone += 1
         return gone
+
+    @cython.cfunc
+    def full_for(
+        self, m: cython.pointer(Msg), size: cython.longlong, rolls_up: cython.bint
+    ) -> str:
+        """Which limit has no room for a message of `size` counted bytes, in words; None with room.
+        For a stream that discards new messages. One that `rolls_up` adds none to its subject."""
+        full: cython.bint = False
+        oldest: cython.ulonglong
+        if m.header_len:
+            size += self.store.header_overhead
+        if self.max_per_subject > 0:
+            full = self.count_for(m.subject, m.subject_len) >= cython.cast(
+                cython.ulonglong, self.max_per_subject
+            )
+        if full and self.discard_new_per and not rolls_up:
+            return SUBJECT_FULL
+        # One that takes the place of its subject's oldest adds no message.
+        if not full and self.has_most_messages():
+            return MESSAGES_FULL
+        if not self.has_room(size, m.subject_len):
+            oldest = self.store.first_for(m.subject, m.subject_len) if full else 0
+            if not full or cython.cast(cython.longlong, self.store.cost_of(oldest)) < size:
+                return BYTES_FULL
+        return None
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def has_most_messages(self) -> cython.bint:
+        """Whether there are `max_msgs` messages, with those that are on their way."""
+        held: cython.longlong = self.store.messages
+        if self.replicator is not None:
+            held += self.replicator.messages
+        return self.max_msgs > 0 and held >= self.max_msgs
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def is_full(self) -> cython.bint:
+        """Whether it discards new messages and has room for none of a subject that is new."""
+        return self.discard_new and (self.has_most_messages() or not self.has_room(1, 0))
 
     @cython.ccall
     @cython.exceptval(-1, check=False)

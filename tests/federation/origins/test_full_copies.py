@@ -4,11 +4,11 @@ import logging
 import time
 
 import pytest
-from nats.js.api import StreamConfig
+from nats.js.api import DiscardPolicy, StreamConfig, StreamSource
 
 from tests.federation.lab import JETSTREAM, Lab, client_port, free_port, leafs
 from tests.federation.origins.test_slow_links import Line, of
-from tests.waiting import until
+from tests.waiting import silence, until
 
 BUDGET = 32 << 20
 COUNT, SIZE = 32, 500_000
@@ -59,3 +59,44 @@ async def test_a_copy_without_room_asks_less_and_less(
     await js.delete_stream("OTHER")
     await until(lambda: store.messages == COUNT, "it goes on")
     await until(lambda: follower.health.state == "live", "it is well")
+
+
+@pytest.mark.parametrize("kind", ["headwater", "real"])
+async def test_a_copy_that_discards_new_messages_keeps_its_limits(lab: Lab, kind: str) -> None:
+    """What does not fit waits at the origin; where there is room again, it comes in order."""
+    server = await lab.real('jetstream { store_dir: "{store}" }', "node", kind)
+    js = (await lab.client(server.port)).jetstream(timeout=10)
+    await js.add_stream(name="ORIGIN", subjects=["origin"])
+    for number in range(50):
+        await js.publish("origin", b"%d" % number)
+    origin = StreamSource(name="ORIGIN")
+    new = DiscardPolicy.NEW
+    copies = [
+        StreamConfig(name="MIRROR", mirror=origin, max_msgs=5, discard=new),
+        StreamConfig(name="SOURCES", sources=[origin], max_msgs=5, discard=new),
+        StreamConfig(name="SMALL", mirror=origin, max_bytes=300, discard=new),
+    ]
+    for config in copies:
+        await js.add_stream(config)
+
+    async def held() -> list[int]:
+        return [(await js.stream_info(str(each.name))).state.messages for each in copies]
+
+    async def is_full() -> bool:
+        return await held() == [5, 5, 8]
+
+    await until(is_full, "each has what it may have")
+    await silence(1.0)
+    assert await held() == [5, 5, 8]
+    if kind == "real":
+        return  # Its mirrors take long to try again.
+    for config in copies:
+        await js.update_stream(config.evolve(max_msgs=-1, max_bytes=-1))
+
+    async def is_whole() -> bool:
+        return await held() == [50, 50, 50]
+
+    await until(is_whole, "the rest has come")
+    for config in copies:
+        found = [await js.get_msg(str(config.name), sequence) for sequence in range(1, 51)]
+        assert [each.data for each in found] == [b"%d" % number for number in range(50)]
