@@ -23,6 +23,7 @@ from headwater.edge.conf.problems import ConfigError
 from headwater.edge.facts.version import NATS_LEVEL
 from headwater.edge.logging import logs
 from headwater.edge.node.node import Node
+from headwater.edge.ports.machine_clock import count_microseconds
 from headwater.edge.storage.log.aligned_memory import keep_memory_small
 
 log = logging.getLogger("headwater.node")
@@ -99,6 +100,7 @@ def run(invocation: Invocation, arguments: list[str], ready: Callable[[], None])
         log.warning("%s", warning)
     if options.headwater.profile == "edge":
         keep_memory_small()
+        count_microseconds()
     return uvloop.run(_main(options, arguments, ready))
 
 

@@ -85,7 +85,7 @@ PAGES: dict[str, Page] = {
     "/clusterz": lambda node, query: _indented(_cluster(node).status()),
     "/ipqueuesz": lambda node, query: Reply(200, b"{}", JSON),
     "/debug/vars": lambda node, query: _indented(
-        expvarz(node.observations.process.memory())
+        {"memstats": expvarz(node.observations.process.memory())["memstats"]}
     ),
     "/stacksz": lambda node, query: Reply(200, stacksz().encode(), TEXT),
     "/metrics": lambda node, query: Reply(200, metrics(node).encode(), CONTENT_TYPE),

@@ -8,7 +8,16 @@ import cython
 from cython.cimports.posix.time import CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 SECOND_NS = cython.declare(cython.longlong, 1000000000)
-MICROSECOND_NS = cython.declare(cython.longlong, 1000)
+MICROSECOND_NS = 1000
+# What the time of day is counted in, ns.
+WALL_UNIT_NS = cython.declare(cython.longlong, 1)
+
+
+def count_microseconds() -> None:
+    """Have the time of day in whole microseconds from now on, in all the process: an index that
+    keeps more of each message's time has a byte more for it."""
+    global WALL_UNIT_NS
+    WALL_UNIT_NS = MICROSECOND_NS
 
 
 @cython.cfunc
@@ -16,13 +25,11 @@ MICROSECOND_NS = cython.declare(cython.longlong, 1000)
 @cython.cdivision(True)
 @cython.exceptval(check=False)
 def machine_wall_ns() -> cython.longlong:
-    """The time of day, ns since the epoch; may jump either way. Whole microseconds: what is less
-    tells nobody anything, and an index of messages that keeps it takes a byte more for each."""
+    """The time of day, ns since the epoch; may jump either way."""
     now: timespec
     clock_gettime(CLOCK_REALTIME, cython.address(now))
-    return (
-        cython.cast(cython.longlong, now.tv_sec) * SECOND_NS
-        + cython.cast(cython.longlong, now.tv_nsec) // MICROSECOND_NS * MICROSECOND_NS
+    return cython.cast(cython.longlong, now.tv_sec) * SECOND_NS + (
+        cython.cast(cython.longlong, now.tv_nsec) // WALL_UNIT_NS * WALL_UNIT_NS
     )
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nats
 import pytest
 
 from bench.servers import Recipe, Server, free_port, program
@@ -32,6 +33,29 @@ def test_version_is_the_nats_level() -> None:
     done = run("-v")
     assert done.returncode == 0
     assert done.stdout.startswith("nats-server: v2.14")
+
+
+@pytest.mark.parametrize(("profile", "unit"), [("default", 1), ("edge", 1000)])
+async def test_a_gateway_counts_microseconds(profile: str, unit: int) -> None:
+    """Its index keeps less of each time. Others give nanoseconds, as nats-server does."""
+    config = 'server_name: N\njetstream { store_dir: "{dir}" }\n'
+    if profile == "edge":
+        config += "headwater { profile: edge }\n"
+    with Server(Recipe("headwater", SERVE, config)) as server:
+        client = await nats.connect(f"nats://127.0.0.1:{server.port}")
+        js = client.jetstream()
+        await js.add_stream(name="S", subjects=["s"])
+        for _ in range(20):
+            await js.publish("s")
+        states = []
+        for sequence in range(1, 21):
+            await js.purge_stream("S", seq=sequence)
+            answer = await client.request("$JS.API.STREAM.INFO.S")
+            states.append(json.loads(answer.data)["state"]["first_ts"])
+        await client.close()
+    parts = [int(time.rstrip("Z").partition(".")[2].ljust(9, "0")) for time in states]
+    assert all(part % unit == 0 for part in parts)
+    assert any(part % (10 * unit) for part in parts)
 
 
 def test_a_port_in_use() -> None:

@@ -109,7 +109,6 @@ async def test_the_fanout_is_that_of_subjects_that_were_published(pair: list[Ser
 def test_variables_of_the_process(pair: list[Server]) -> None:
     for server in pair:
         found = server.json("/debug/vars")
-        assert found["cmdline"]
         assert found["memstats"]["Sys"] > 0
 
 

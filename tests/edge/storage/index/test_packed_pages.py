@@ -11,10 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.storage.segments.file_store import FileStore
 from tests.edge.storage.index.store_model import HEADERS, SUBJECTS
-from tests.edge.storage.index.test_contract import FileMachine, QuietLoop
+from tests.edge.storage.index.test_contract import FileMachine
 from tests.edge.storage.store_harness import Harness
 
 PAGE = 256
@@ -185,10 +184,6 @@ def test_subjects_in_any_order_take_few_bytes(
     scatter(harness, store, 60_000, subjects)
     open_bytes = store.open_count * OPEN_PAGE_BYTES
     assert (store.index_bytes() - open_bytes) / store.messages < bytes_max
-
-
-def test_times_are_whole_microseconds() -> None:
-    assert Kernel(QuietLoop()).wall_ns() % 1000 == 0
 
 
 @pytest.mark.parametrize(("subjects", "bytes_max"), [(1, 4.0), (100, 5.0)])
