@@ -21,7 +21,7 @@ def counter_value(payload: bytes) -> int:
     """The total in a stored counter message. Raises JetStreamError when it holds none."""
     try:
         return int(json.loads(payload)["val"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise errors.MESSAGE_COUNTER_BROKEN.error() from None
 
 
@@ -76,10 +76,10 @@ def _totals(block: bytes) -> dict[str, dict[str, str]]:
     """The last total of each subject of each source."""
     try:
         found = json.loads(headers.get(block, SOURCES) or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return {
-        name: dict(totals)
+        name: {key: total for key, total in totals.items() if isinstance(total, str)}
         for name, totals in (found.items() if isinstance(found, dict) else ())
         if isinstance(totals, dict)
     }

@@ -11,7 +11,8 @@ import pytest
 from nats.aio.client import Client
 
 from bench.servers import Recipe, Server, program
-from headwater.edge.jetstream.stream.counters import payload_at_origin
+from headwater.edge.jetstream.model.errors import JetStreamError
+from headwater.edge.jetstream.stream.counters import counter_value, payload_at_origin
 from tests.waiting import until
 
 COMMANDS = {"headwater": (program("headwater"), "serve"), "nats-server": (program("nats-server"),)}
@@ -126,3 +127,19 @@ async def test_what_an_origin_has_is_known_of_what_a_sum_stores(client: Client) 
     assert stored == b'{"val":"15"}'
     assert payload_at_origin(block, stored) == original == b'{"val":"10"}'
     assert payload_at_origin(b"", stored) == stored
+
+
+@pytest.mark.parametrize(
+    "payload", [b'{"val":1e999}', b'{"val":Infinity}', b"[" * 100_000, b'{"val":[]}', b"7", b""]
+)
+def test_an_origin_may_say_anything_of_a_total(payload: bytes) -> None:
+    """It is no count then, and not a fault by which the source would stop."""
+    with pytest.raises(JetStreamError):
+        counter_value(payload)
+
+
+@pytest.mark.parametrize("totals", [b"[" * 60_000, b"7", b'{"O":7}', b'{"O":{"a":[]}}'])
+def test_an_origin_may_say_anything_of_its_sources(totals: bytes) -> None:
+    lines = (b"NATS/1.0", b"Nats-Stream-Source: O 1 > > a", b"Nats-Counter-Sources: " + totals)
+    block = b"\r\n".join([*lines, b"", b""])
+    assert payload_at_origin(block, b"as it is") == b"as it is"
