@@ -75,6 +75,15 @@ class Held(msgspec.Struct, array_like=True, frozen=True):
         texts = (self.subject, self.reply, self.headers, self.payload)
         return OVERHEAD + sum(map(len, texts))
 
+    @property
+    def has_order(self) -> bool:
+        """Whether it has a place among its client's messages: pulls and acks have none."""
+        return not self.subject.startswith((b"$JS.API.CONSUMER.MSG.NEXT.", b"$JS.ACK."))
+
+
+class Guest(Held, array_like=True, frozen=True):
+    """A message that another node held, and gave to this one to lead the stream."""
+
 
 def pull_body(request: PullRequest, now: int) -> bytes:
     """What is left of a pull request, as its client would say it; `now` in ns of the monotonic
@@ -276,7 +285,7 @@ class Absences:
     def _arrived(self, number: int, body: memoryview) -> None:
         """Another node held a message for the stream's leader."""
         try:
-            held = msgspec.msgpack.decode(body, type=Held)
+            held = msgspec.msgpack.decode(body, type=Guest)
         except msgspec.DecodeError as error:
             raise ValueError(str(error)) from error
         self._hand_in(held, self.transport.arriving)
@@ -394,7 +403,8 @@ class Absences:
             absence.timer = self.jetstream.kernel.loop.call_later(LOOK_SECONDS, self._look, absence)
 
     def _release(self, absence: Absence, to: int) -> None:
-        """Give what is held to node `to`, 0 for nobody, and hold no more."""
+        """Give what is held to node `to`, 0 for nobody, and hold no more. What a client of another
+        node published does not go on to a third: its node gives that one newer messages itself."""
         notice = absence.notice
         self.absent.pop(notice.group, None)
         absence.timer.cancel()
@@ -407,9 +417,10 @@ class Absences:
         for held in absence.held:
             self.count -= 1
             self.bytes -= held.size
+            overtaken = isinstance(held, Guest) and held.has_order
             if to == self.transport.number:
                 self._hand_in(held)
-            elif not (to and self._send(to, held)):
+            elif overtaken or not (to and self._send(to, held)):
                 self._refuse(held)
         absence.held.clear()
         self._announce(b"released", notice)

@@ -10,10 +10,11 @@ from tests.sim.held.story import Story
 from tests.sim.jetstream.plan import Step
 from tests.sim.planted.bug import Bug
 
-KNOWN_SEEDS = (13, 106)
+KNOWN_SEEDS = (13, 106, 120355)
 """They found bugs. A leader to which a route came up again, or a stalled one went on, did not know
 that the node at its end held messages, and took them twice (13). A leader that handed over went on
-handing out messages, which nobody wrote down, so their acks had no answer (106)."""
+handing out messages, which nobody wrote down, so their acks had no answer (106). A node to which
+a leader's messages went, and which led no more, gave them to the next one too late (120355)."""
 SAMPLE = ("given-twice", "newest-first")
 """The others: `make sim-held ARGS=--bugs`."""
 
