@@ -52,6 +52,8 @@ class Hello(msgspec.Struct, kw_only=True):
     """The newest version of streams' entries that it knows."""
     leaving: bool = False
     """It is about to stop: nothing is placed on it, and no leadership handed to it."""
+    founds: bool | None = None
+    """It asks the others whether it may found a cluster; None: it does not say."""
 
 
 class ConfiguredRoutes(Protocol):
@@ -110,6 +112,7 @@ class Founding:
         hello.identity = self.transport.identity
         hello.boot = self.group.driver.multi_raft.boot
         hello.sees = sorted(self.present())
+        hello.founds = self._asking
         return hello
 
     def present(self) -> Iterable[int]:
@@ -165,6 +168,8 @@ class Founding:
         first = sender not in self.introduced
         self.introduced.add(sender)
         self.heard[sender] = Heard(hello, self._now())
+        if self.agreed == sender and hello.founds is False:
+            self.agreed = 0
         if first:
             self.say()
         self.consider()
@@ -233,9 +238,9 @@ class Founding:
                 self.group.found(1 + self.chance.below((1 << 63) - 1), others)
         except CallFailed as error:
             log.debug("no cluster is founded: %s", error)
-            self.agreed = 0
         finally:
             self._asking = False
+            self.agreed = 0
 
     def _may_found(self, sender: int, body: bytes) -> bytes:
         if self.group.raft is not None or self.transport.identity:

@@ -364,7 +364,13 @@ class Absences:
         def accept(
             subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any
         ) -> bool:
-            return self._hold(absence, Held(*named, subject, reply, headers, payload))
+            held = Held(*named, subject, reply, headers, payload)
+            if self._hold(absence, held):
+                return True
+            if isinstance(sender, RouteConn):
+                # The node that it came from has given it away.
+                self._refuse(held)
+            return False
 
         return accept
 
