@@ -68,12 +68,19 @@ HISTORIES = {
     "each 10 ms, and sends them by sequence. Not generated",
     "counter with markers": "a counter stream that was made with delete markers can be changed. "
     "nats-server takes it and refuses each update of it, for the TTLs that the markers turned on",
+    "delay and a backoff": "a NAK with a delay is due when that is over. Of a consumer with a "
+    "backoff nats-server waits longer, by what the wait of this delivery is above the first one",
+    "ended in turn": "each message ends when it is old enough, so a consumer that waited for acks "
+    "of the first ones goes on with the next. nats-server ends several at once, maybe all",
+    "nothing left behind a purge": "a pull that does not wait, but for acks of others, ends as "
+    "soon as a purge leaves nothing. nats-server lets it wait until its time is over",
     "moments": "a schedule whose time is past is carried out at once; nats-server does so within a "
     "second. Such schedules are not generated. A message ends as soon as it is old enough; "
     "nats-server looks each 250 ms or less often, so who asks is asked again (`player.py`)",
     "last filter": "of a consumer whose last filter an update took away nats-server counts and "
     "delivers no new message, until it is asked for one: it listens for an empty list of subjects. "
-    "By interest such messages are not stored",
+    "Nor does it hear of what leaves the stream, whose acks it awaits. By interest such "
+    "messages are not stored",
     "moved by a marker": "who was given nothing of what ended stands where it stood. To "
     "nats-server a delete marker is a roll-up, too, which moves consumers behind what has ended",
     "all before it": "a message that leaves the stream is awaited no more. Where an ack is for all "
@@ -123,6 +130,10 @@ HISTORIES = {
 PURGES = re.compile("STREAM.PURGE|Nats-Rollup|Nats-Schedule")
 MARKS = re.compile('"subject_delete_marker_ttl": [1-9]')
 LEAVES = re.compile(r'MSG\.DELETE|max_msgs|max_bytes|max_age|Nats-(TTL|Rollup|Schedule)')
+NO_WAIT_ENDS = re.compile(
+    r"404 No Messages|408 Request Timeout|\\r\\nNats-Pending-(Messages|Bytes): \d+"
+)
+DELAYED = re.compile(r"-NAK (\{|\d)")
 COUNTS = ("num_ack_pending", "num_redelivered", "num_pending")
 
 Told = dict[str, dict[str, Any]]
@@ -139,6 +150,8 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
     marks = [mark for name in taken for mark in (f"$JS.ACK.%.{name}.", f"{name} in order")]
     if taken and _without_asked(marks, ours) == _without_asked(marks, theirs):
         return "last filter"
+    if taken and _bare(ours) == _bare(theirs) and _unlike(ours, theirs) <= taken:
+        return "last filter"
     if taken and steps[number]["do"] == "publish" and '"retention": "interest"' in str(steps[0]):
         return "last filter"
     if steps[number]["do"] == "publish" and _counted(sorted(ours), sorted(theirs), range(2)):
@@ -148,11 +161,8 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
         return "before its start"
     if _comes_to_interest(done) and _but_what_is_held(ours) == _but_what_is_held(theirs):
         return "no interest"
-    full = _consumers(done, '"max_ack_pending": ') if PURGES.search(str(steps[number])) else set()
-    marks = [mark for name in full for mark in (f"$JS.ACK.%.{name}.", f"{name} in order")]
-    others = [line for line in ours if not any(mark in line for mark in marks)]
-    if others != ours and others == theirs:
-        return "gone"
+    if moved := _moved_on(done, ours, theirs):
+        return moved
     if not theirs and len(ours) == 1 and _ends_a_batch(done):
         return "end of a batch"
     if '"up_to_seq"' in str(steps[number]) and "404 No Results" in "".join(theirs):
@@ -179,6 +189,32 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
         return "positions" if _behind(ours, theirs) else ""
     rest = [_bare(lines) for lines in (ours, theirs)]
     return _of_consumers(done, _told(ours), _told(theirs)) if rest[0] == rest[1] else ""
+
+
+def _moved_on(steps: list[dict[str, Any]], ours: list[str], theirs: list[str]) -> str:
+    """The name of the difference when ours went on with a consumer that waited in nats-server."""
+    full = _consumers(steps, '"max_ack_pending": ')
+    others = _without_deliveries(full, ours)
+    purges = PURGES.search(str(steps[-1])) is not None
+    if others != ours and others == theirs and purges:
+        return "gone"
+    rest = _without_deliveries(full, theirs)
+    if others != ours and others == rest and '"max_age": ' in steps[0]["body"]:
+        return "ended in turn"
+    ended = [sorted(NO_WAIT_ENDS.sub("", line) for line in lines) for lines in (ours, theirs)]
+    if full and purges and ended[0] == ended[1]:
+        return "nothing left behind a purge"
+    paced = _consumers(steps, '"backoff": ')
+    if paced and DELAYED.search(str(steps)):
+        left = [_without_deliveries(paced, lines) for lines in (ours, theirs)]
+        if left[0] == left[1] and ours != left[0]:
+            return "delay and a backoff"
+    return ""
+
+
+def _without_deliveries(names: set[str], lines: list[str]) -> list[str]:
+    marks = [mark for name in names for mark in (f"$JS.ACK.%.{name}.", f"{name} in order")]
+    return [line for line in lines if not any(mark in line for mark in marks)]
 
 
 def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:

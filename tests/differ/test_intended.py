@@ -30,6 +30,27 @@ REFUSED = {"do": "publish", "reply": "%i.f.9.ok.2.1.$FI", "headers": EXPECTS}
 END = {"do": "publish", "reply": "%i.f.9.ok.3.3.$FI", "headers": []}
 PURGE = api("STREAM.PURGE.%", {"seq": 2})
 FULL = made("C", max_ack_pending=1)
+AGED = api("STREAM.CREATE.%", {"name": "%", "max_age": 1})
+PACED = made("C", backoff=[1, 2])
+LATER = {"do": "ack", "which": 0, "body": "-NAK 1s", "asked": False}
+WAIT = {"do": "wait", "seconds": 1}
+NONE = "HMSG ['%i.5', '0'] b'NATS/1.0 404 No Messages\\r\\n\\r\\n' b''"
+OVER = (
+    "HMSG ['%i.5', '0'] b'NATS/1.0 408 Request Timeout\\r\\nNats-Pending-Messages: 8"
+    "\\r\\nNats-Pending-Bytes: 0\\r\\n\\r\\n' b''"
+)
+TAKEN = [STREAM, made("C", filter_subject="%.z"), made("C")]
+CONFIG = {"ack_policy": "explicit", "max_deliver": -1}
+DELIVERED = {"consumer_seq": 1, "stream_seq": 1}
+
+
+def state(name: str, floor: int) -> str:
+    """What is told of a consumer."""
+    at = {"consumer_seq": floor, "stream_seq": floor}
+    counts = {"num_ack_pending": 1 - floor, "num_redelivered": 0, "num_pending": 0}
+    return told(name=name, config=CONFIG, ack_floor=at, delivered=DELIVERED, **counts)
+
+
 CASES: dict[str, tuple[list[Step], str, str, str]] = {
     "a wait of its own": ([STREAM, ORIGINAL], delivery("C", 1), delivery("C", 0),
         "counted before the wait"),
@@ -45,6 +66,16 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
         told(config={}, state={"messages": 1}), ""),
     "what goes on behind a purge": ([STREAM, FULL, PURGE], delivery("C", 0), "", "gone"),
     "another that goes on behind a purge": ([STREAM, FULL, PURGE], delivery("D", 0), "", ""),
+    "what goes on where messages end": ([AGED, FULL, WAIT], delivery("C", 0), "", "ended in turn"),
+    "another that goes on where messages end": ([AGED, FULL, WAIT], delivery("D", 0), "", ""),
+    "what goes on where none end": ([STREAM, FULL, WAIT], delivery("C", 0), "", ""),
+    "a pull that a purge ends": ([STREAM, FULL, PURGE], NONE, OVER, "nothing left behind a purge"),
+    "a pull that ends without a purge": ([STREAM, FULL, WAIT], NONE, OVER, ""),
+    "a delay with a backoff": ([STREAM, PACED, LATER], delivery("C", 0), "", "delay and a backoff"),
+    "a delay of another": ([STREAM, PACED, LATER], delivery("D", 0), "", ""),
+    "a delay without a backoff": ([STREAM, FULL, LATER], delivery("C", 0), "", ""),
+    "what left behind a last filter": (TAKEN, state("C", 1), state("C", 0), "last filter"),
+    "what left behind another": (TAKEN, state("D", 1), state("D", 0), ""),
     "what goes on without a purge": ([STREAM, FULL], delivery("C", 0), "", ""),
     "the end of a batch behind a refusal": ([STREAM, REFUSED, END], told(batch="f"), "",
         "end of a batch"),
