@@ -262,7 +262,7 @@ class Authenticator:
         return user.password
 
     def _by_jwt(self, request: AuthRequest) -> Identity:
-        user = self._user_claims(request)
+        token, user = self._user_claims(request)
         account = self._account_of(user, request)
         limits = self._scoped(user, account)
         if not limits.bearer_token:
@@ -274,7 +274,12 @@ class Authenticator:
         if user.sub in external.auth_users:
             return guarded(identity, account.sub)
         target = CalloutTarget(
-            account.sub, xkey=external.xkey, allowed_accounts=external.allowed_accounts
+            account.sub,
+            xkey=external.xkey,
+            allowed_accounts=external.allowed_accounts,
+            token=token,
+            user=user.sub,
+            name=user.name,
         )
         raise CalloutRequired("decided by the callout service", target)
 
@@ -319,21 +324,23 @@ class Authenticator:
             bearer=limits.bearer_token,
         )
 
-    def _user_claims(self, request: AuthRequest) -> UserClaims:
+    def _user_claims(self, request: AuthRequest) -> tuple[str, UserClaims]:
+        """The user's token, or the sentinel in its place, and what it says. Raises AuthError."""
         token = request.text("jwt")
         try:
             user = jwt.decode_user(token)
         except JWTError as error:
             if not self.config.default_sentinel:
                 raise AuthError(f"no valid user token: {error}") from error
+            token = self.config.default_sentinel
             try:
-                user = jwt.decode_user(self.config.default_sentinel)
+                user = jwt.decode_user(token)
             except JWTError as sentinel_error:
                 raise AuthError("the default sentinel is not valid") from sentinel_error
         if user.nats.proxy_required:
             _need_proxy(request)
         _check_user(user, request)
-        return user
+        return token, user
 
     def _account_of(self, user: UserClaims, request: AuthRequest) -> AccountClaims:
         key = user.account()

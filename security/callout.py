@@ -56,6 +56,8 @@ class Callout:
         connect: dict[str, Any] = {
             name: asked.text(field) for field, name in _CONNECT_FIELDS.items() if asked.text(field)
         }
+        if self.target.token:
+            connect["jwt"] = self.target.token
         protocol = asked.connect.get("protocol")
         connect["protocol"] = protocol if isinstance(protocol, int) else 0
         if "sig" in connect:
@@ -100,6 +102,9 @@ class Callout:
         identity = authenticator.identity_of(user, asked, self._account(user, is_known))
         identity.kind = "callout"
         identity = guarded(identity, self.target.account)
+        identity.tags = []
+        if not authenticator.operator_mode:
+            identity.issuer = identity.account
         identity.user = user.name or asked.text("nkey") or asked.text("user")
         return identity
 
@@ -120,16 +125,22 @@ class Callout:
             raise AuthError("the callout's answer has expired")
         if body.get("error"):
             raise AuthError(f"the callout service refused: {body['error']}")
-        if authenticator.operator_mode and not encrypted:
-            self._check_signer(str(body.get("issuer_account") or response.iss), authenticator)
+        if not encrypted:
+            self._check_signer(response.iss, str(body.get("issuer_account", "")), authenticator)
         token = body.get("jwt")
         if not isinstance(token, str):
             raise AuthError("the callout's answer has no token")
         return token
 
-    def _check_signer(self, signer: str, authenticator: Authenticator) -> None:
+    def _check_signer(self, signer: str, of: str, authenticator: Authenticator) -> None:
+        """Refuse an answer that anybody could have made, who can open no sealed question; `of` is
+        the account that it says its signer belongs to. Raises AuthError."""
         account = authenticator.account_claims(self.target.account)
-        if account is None or not account.scope_of(signer)[0]:
+        if authenticator.operator_mode:
+            known = account is not None and account.scope_of(of or signer)[0]
+        else:
+            known = signer == self.target.issuer
+        if not known:
             raise AuthError("the callout's answer is signed by a key that is not its account's")
 
     def _account(self, user: UserClaims, is_known: Callable[[str], bool]) -> str:

@@ -106,7 +106,7 @@ class AccountNeeded(Exception):
 class CalloutTarget:
     """Which callout service decides."""
 
-    __slots__ = ("account", "allowed_accounts", "issuer", "xkey")
+    __slots__ = ("account", "allowed_accounts", "issuer", "name", "token", "user", "xkey")
 
     def __init__(
         self,
@@ -115,14 +115,21 @@ class CalloutTarget:
         issuer: str = "",
         xkey: str = "",
         allowed_accounts: Sequence[str] = (),
+        token: str = "",
+        user: str = "",
+        name: str = "",
     ) -> None:
         """The service listens in `account`, and gets questions encrypted for `xkey` if that is
         given. Its tokens are by `issuer`, or, where that is empty, by accounts of operators:
-        `account` itself or one of `allowed_accounts`."""
+        `account` itself or one of `allowed_accounts`. `token`, `user` (a key) and `name` are those
+        of the user that lets a connection ask; empty where none is needed."""
         self.account = account
         self.issuer = issuer
         self.xkey = xkey
         self.allowed_accounts = list(allowed_accounts)
+        self.token = token
+        self.user = user
+        self.name = name
 
 
 class CalloutRequired(AuthError):

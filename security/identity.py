@@ -27,6 +27,15 @@ def lowest(*limits: int) -> int:
     return min((limit for limit in limits if limit >= 0), default=UNLIMITED)
 
 
+def claimed_user(connect: Mapping[str, Any]) -> str:
+    """Who a connection says it is in CONNECT: a key or a name. A token is a secret, not shown."""
+    for field in ("nkey", "user"):
+        told = connect.get(field)
+        if told and isinstance(told, str):
+            return told
+    return "[REDACTED]" if connect.get("auth_token") else ""
+
+
 class IdentityLimits(msgspec.Struct, kw_only=True, frozen=True):
     """Limits of one connection that come with its identity; -1 leaves the node's limit."""
 

@@ -6,7 +6,7 @@ import msgspec
 
 from headwater.edge.kernel.kernel import Endpoint
 from headwater.edge.view.node_view import NodeView
-from headwater.edge.view.system_info import client_info, user_token
+from headwater.edge.view.system_info import client_info
 from headwater.edge.wire.json_objects import object_in
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ class RequestInfo:
             if share:
                 fields = client_info(self.node, client)
                 fields["name_tag"] = client.identity.name
-                fields["jwt"] = user_token(client)
             rtt = self.node.sessions.detail(client).get("rtt_ns", 0)
             fields["rtt"] = rtt
         elif share and sender is not None:

@@ -32,6 +32,7 @@ from headwater.edge.system.system_requests import (
 )
 from headwater.edge.view.node_view import NodeView
 from headwater.edge.view.system_info import ServerInfo, client_info, user_info
+from headwater.security.auth_options import GLOBAL_ACCOUNT
 
 log = logging.getLogger("headwater.system")
 
@@ -261,9 +262,7 @@ class SystemService:
 
     def client_closed(self, conn: Any, reason: str) -> None:
         """Tell of a client that is gone."""
-        if conn.account is None:
-            return
-        account = conn.account.name
+        account = conn.account.name if conn.account is not None else GLOBAL_ACCOUNT
         if conn.identity is not None:
             self._tell_connections(account)
         self._publish_event(f"$SYS.ACCOUNT.{account}.DISCONNECT", lambda: self._ended(conn, reason))

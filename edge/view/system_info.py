@@ -5,7 +5,8 @@ from typing import Any
 from headwater.edge.facts.moments import nanoseconds, rfc3339
 from headwater.edge.facts.version import FEATURE_FLAGS, NATS_LEVEL
 from headwater.edge.view.node_view import NodeView
-from headwater.security.auth_options import PermissionOptions, SubjectRules
+from headwater.security.auth_options import GLOBAL_ACCOUNT, PermissionOptions, SubjectRules
+from headwater.security.identity import claimed_user
 
 JETSTREAM_FLAG = 1
 
@@ -55,17 +56,17 @@ def client_info(node: NodeView, conn: Any, *, stop_ns: int = 0) -> dict[str, Any
     """One client, as it is or as it was when it ended at `stop_ns`."""
     detail = node.sessions.detail(conn)
     identity = conn.identity
-    account = conn.account.name if conn.account is not None else "N/A"
+    account = conn.account.name if conn.account is not None else GLOBAL_ACCOUNT
     told = {
         field: value if isinstance(value, str) else ""
-        for field, value in ((f, conn.options.get(f)) for f in ("name", "lang", "version", "user"))
+        for field, value in ((f, conn.options.get(f)) for f in ("name", "lang", "version"))
     }
     fields: dict[str, Any] = {
         "start": rfc3339(nanoseconds(detail.get("start", 0.0))),
         "host": detail.get("ip", ""),
         "id": conn.cid,
         "acc": account,
-        "user": user_name(identity) if identity is not None else told["user"],
+        "user": user_name(identity) if identity is not None else claimed_user(conn.options),
         "name": told["name"],
         "lang": told["lang"],
         "ver": told["version"],
@@ -73,8 +74,10 @@ def client_info(node: NodeView, conn: Any, *, stop_ns: int = 0) -> dict[str, Any
     if stop_ns:
         fields["rtt"] = detail.get("rtt_ns", 0)
         fields["stop"] = rfc3339(stop_ns)
+    fields["name_tag"] = account
     if identity is not None:
         fields.update(
+            jwt=user_token(conn),
             issuer_key=identity.issuer,
             name_tag=identity.account_name or account,
             tags=identity.tags,
@@ -91,10 +94,12 @@ def user_name(identity: Any) -> str:
 
 
 def user_token(conn: Any) -> str:
-    """The token that a client came in with; empty for one that needs no key to be used again."""
+    """The token that a client came in with; empty for one that needs no key to be used again, or
+    that let it ask a callout service only."""
     told = conn.options.get("jwt")
-    known = conn.identity is not None and not conn.identity.bearer
-    return told if known and isinstance(told, str) else ""
+    identity = conn.identity
+    shown = identity is not None and not identity.bearer and identity.kind != "callout"
+    return told if shown and isinstance(told, str) else ""
 
 
 def user_info(conn: Any, now_s: float) -> dict[str, Any]:

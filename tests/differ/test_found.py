@@ -346,6 +346,17 @@ HISTORIES: dict[str, list[Step]] = {
         *({**publish("a"), "payload": "x" * size, "reply": "%i.f.10.ok.1.0.$FI", "headers": [
             ("Nats-Request-Info", "{}"), ("A", "b")]} for size in (30, 60)), FULL,
     ],
+    "a direct read of fewer than no messages": [
+        *(step for before in ([], [publish("a"), publish("b")]) for step in (
+            STREAM, *before, *(api("DIRECT.GET.%", body) for body in (
+                {"batch": -1, "seq": 1}, {"batch": -1, "next_by_subj": "%.b"},
+                {"batch": -1, "seq": 9})),
+            api("STREAM.DELETE.%", None))),
+    ],
+    "the last of each subject, of a stream that keeps nothing": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "retention": "interest"}),
+        publish("a"), consumer(deliver_policy="last_per_subject", filter_subject="%.*"), LIST,
+    ],
     "an update that ends what is too old": [
         STREAM, publish("a"), wait(1.2), publish("b"), api("STREAM.UPDATE.%", {
             "name": "%", "subjects": ["%.>"], "max_age": SECOND}), FULL,

@@ -16,8 +16,14 @@ from headwater.edge.kernel.kernel import CallbackSink, Kernel
 from headwater.security.auth_options import CALLOUT_SUBJECT
 from headwater.security.authenticator import Authenticator
 from headwater.security.callout import Callout
-from headwater.security.errors import AccountNeeded, AuthError, CalloutRequired, SecurityError
-from headwater.security.identity import AuthRequest, Identity
+from headwater.security.errors import (
+    AccountNeeded,
+    AuthError,
+    CalloutRequired,
+    CalloutTarget,
+    SecurityError,
+)
+from headwater.security.identity import AuthRequest, Identity, claimed_user
 from headwater.security.nkeys import KeyPair
 
 WAITING_MAX = 1024
@@ -97,9 +103,9 @@ class Callouts:
         payload, headers = callout.request(
             request,
             self._describe_node(),
-            self._describe(conn, request),
+            self._describe(conn, request, needed.target),
             _tls(conn),
-            int(request.now + patience + 1),
+            int(request.now + patience),
         )
         if not conn.ready:
             conn.halt()
@@ -170,14 +176,17 @@ class Callouts:
         optional = {"cluster": node.facts.cluster, "tags": node.options.server_tags}
         return {**fields, **{name: value for name, value in optional.items() if value}}
 
-    def _describe(self, conn: Any, request: AuthRequest) -> dict[str, Any]:
-        user = request.text("nkey") or request.text("user")
+    def _describe(
+        self, conn: Any, request: AuthRequest, target: CalloutTarget
+    ) -> dict[str, Any]:
+        named = request.text("nkey") or request.text("user") or target.user
         websocket = request.connection_type == "WEBSOCKET"
         fields = {
             "host": request.host,
             "id": conn.cid,
-            "user": user or ("[REDACTED]" if request.text("auth_token") else ""),
+            "user": named or claimed_user(request.connect),
             "name": request.text("name"),
+            "name_tag": target.name,
             "kind": "Leafnode" if request.is_leaf else "Client",
             "type": "" if request.is_leaf else "websocket" if websocket else "nats",
         }

@@ -2,10 +2,13 @@
 
 from typing import Any, NamedTuple
 
-from headwater.security.identity import Identity
+from headwater.security.identity import Identity, claimed_user
 
 _FIELD_MAX = {"name": 256, "lang": 64, "version": 64, "jwt": 4096}
 """CONNECT fields that are kept, and the longest text of each in characters."""
+
+USER_MAX = 256
+"""Longest user that is kept, in characters."""
 
 SUB_BYTES = 200
 """Memory that one subscription takes besides its texts."""
@@ -64,6 +67,7 @@ class ClosedConn:
             for field, longest in _FIELD_MAX.items()
             if isinstance(conn.options.get(field), str)
         }
+        self.options["user"] = claimed_user(conn.options)[:USER_MAX]
         last = conn.last_subs or {}
         self.sub_count = len(last)
         self.subs: dict[bytes, ClosedSub] = {}

@@ -58,7 +58,8 @@ def _start_last_per_subject(consumer: Any, resume: int) -> None:
     after = after_of(consumer.config.metadata)
     sequences = [s for s in consumer.stream.store.last_sequences(wanted) if s > after]
     consumer.set_skip(sequences, resume)
-    consumer.start_after(max((sequences[0] if sequences else resume) - 1, 0))
+    start = sequences[0] if sequences else resume
+    consumer.start_after(max(start, consumer.stream.store.first_seq, 1) - 1)
 
 
 def resume_last_per_subject(consumer: Any) -> None:

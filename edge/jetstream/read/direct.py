@@ -93,7 +93,7 @@ class DirectGet:
         try:
             if request.multi_last:
                 self.send_multi(reply, request)
-            elif request.batch > 0:
+            elif request.batch:
                 self.send_batch(reply, request)
             else:
                 self.send_one(reply, request)
@@ -122,7 +122,7 @@ class DirectGet:
             self.send_message(reply, found, request.no_hdr)
 
     def send_batch(self, reply: bytes, request: MsgGetRequest) -> None:
-        """Send up to `batch` messages and the end of the batch."""
+        """Send up to `batch` messages, none when it is negative, and the end of the batch."""
         store = self.stream.store
         pattern = encoded(request.next_by_subj)
         chosen = store.filter((pattern,) if pattern and pattern != b">" else ())

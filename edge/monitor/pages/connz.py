@@ -11,6 +11,7 @@ from headwater.edge.monitor.query import Query
 from headwater.edge.view.node_view import NodeView
 from headwater.edge.view.system_info import user_token
 from headwater.security.auth_options import GLOBAL_ACCOUNT
+from headwater.security.identity import claimed_user
 from headwater.security.subjects import overlaps
 
 LIMIT_DEFAULT = 1024
@@ -88,7 +89,7 @@ class _Row:
     def user(self) -> str:
         identity = self.conn.identity
         if identity is None:
-            return ""
+            return claimed_user(self.conn.options)
         return "[REDACTED]" if identity.kind == "token" else str(identity.user)
 
     def account(self) -> str:

@@ -52,6 +52,8 @@ class Service:
         """Fields of the tokens that are made."""
         self.signer = issuer
         """Signs the tokens."""
+        self.answerer = issuer
+        """Signs the answers."""
         self.twist: dict[str, Any] = {}
         """Fields of the question that the answer is made for, instead of the real ones."""
 
@@ -72,14 +74,14 @@ class Service:
     def decide(self, question: GenericClaims) -> bytes:
         told = question.nats["connect_opts"]
         if told.get("pass") != "right":
-            return response(question, self.issuer, error="no")
+            return response(question, self.answerer, error="no")
         body = UserBody.unlimited()
         body.pub = SubjectPermission(allow=["only.this", "_INBOX.>"])
         fields = dict(self.token)
         if "issuer_account" in fields:
             body.issuer_account = fields.pop("issuer_account")
         claims = UserClaims(sub=question.nats["user_nkey"], name="somebody", nats=body, **fields)
-        return response(question, self.issuer, token=jwt.encode(claims, self.signer))
+        return response(question, self.answerer, token=jwt.encode(claims, self.signer))
 
 
 @asynccontextmanager
@@ -132,6 +134,10 @@ async def test_by_configuration(name: str, encrypted: bool) -> None:
             assert told.nats["client_info"]["type"] == "nats"
             assert told.iss == told.nats["server_id"]["id"]
             assert told.sub == issuer.public_key
+            assert told.exp - told.iat in (1, 2)
+            service.answerer = KeyPair.create("A")
+            assert await login(server.port, **right) == (ADMITTED if encrypted else REFUSED)
+            service.answerer = issuer
             service.token = {"aud": "NOWHERE"}
             assert await login(server.port, **right) == REFUSED
             service.token = {}
@@ -208,8 +214,19 @@ async def test_by_an_accounts_token(name: str, tmp_path: Path) -> None:
         async with serving(service, server.port, user_credentials=str(path)) as client:
             service.signer = realm.keys["B"]
             assert await login(server.port, **right) == ADMITTED
+            asked = service.questions[-1].nats
+            assert asked["connect_opts"]["jwt"] == sentinel.token
+            assert (asked["client_info"]["user"], asked["client_info"]["name_tag"]) == ("u", "u")
             assert await login(server.port) == REFUSED
+            who = service.questions[-1].nats["client_info"]["user"]
+            assert who == sentinel.pair.public_key
             assert await login(server.port, jwt=sentinel.token, **right) == ADMITTED
+            with Raw(server.port) as raw:
+                assert await asyncio.to_thread(raw.login, jwt=sentinel.token, **right) == []
+                wanted = b'{"auth":true}'
+                answer = await client.request("$SYS.REQ.SERVER.PING.CONNZ", wanted, timeout=5)
+                assert b'"cid"' in answer.data
+                assert sentinel.token.encode() not in answer.data
             plain = realm.user("A")
             assert await login(server.port, plain) == REFUSED
             assert service.questions[-1].nats["connect_opts"]["jwt"] == plain.token
