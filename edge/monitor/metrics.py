@@ -139,7 +139,9 @@ def _add_varz(page: Page, node: "NodeView") -> None:
 
 
 def _add_jetstream(page: Page, node: "NodeView") -> None:
-    options = jsz.JszOptions(accounts=True, streams=True, consumer=True, config=True, limit=-1)
+    options = jsz.JszOptions(
+        accounts=True, streams=True, consumer=True, config=True, limit=-1, stream_leader_only=True
+    )
     answer = jsz.jsz(node, options)
     labels = {
         "server_id": node.server_id,

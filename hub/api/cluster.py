@@ -74,6 +74,9 @@ class StreamGroups(Protocol):
     def confirm(self, number: int, then: Callable[[bool], None]) -> None:
         """Ask the other replicas whether this node leads; `told` hears it later."""
 
+    def followed(self, number: int) -> Stream | None:
+        """The stream of a group as this node's replica has it, where another node leads it."""
+
     def transfer(self, number: int, to: int) -> None:
         """Have another replica lead. Raises RaftError."""
 
@@ -246,6 +249,17 @@ class Cluster:
         if known is None or known.assignment.incarnation != stream.incarnation:
             return ClusterInfo(name=self.cluster_name, leader=self.jetstream.server_name)
         return self.cluster_info_of(known.assignment, stream)
+
+    def replica_info(self, assignment: Assignment) -> ClusterInfo:
+        """`cluster` of a stream that another node leads, as this one shows its replica: the leader
+        and the others. How far those are only the leader knows."""
+        info = self.cluster_info_of(assignment)
+        leader, own = self.leader_of(assignment), self.names(self.number)
+        info.replicas = [row for row in info.replicas if row.name != own]
+        if leader:
+            info.replicas.append(self._peer(leader, True, 0))
+        info.replicas.sort(key=lambda row: row.name)
+        return info
 
     def consumer_cluster_info(self, consumer: Any) -> ClusterInfo:
         """`cluster` of a consumer that lives here: where its stream is, or this node alone."""

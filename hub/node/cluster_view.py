@@ -2,9 +2,12 @@
 
 from typing import Any
 
+from headwater.edge.jetstream.consumer.consumer_recovery import of_replica
+from headwater.edge.jetstream.model.models import ClusterInfo
 from headwater.edge.jetstream.model.times import ZERO_TIME
+from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX
-from headwater.hub.api.cluster import Cluster
+from headwater.hub.api.cluster import Cluster, is_replicated
 from headwater.hub.cluster.peers import peer_of
 from headwater.hub.meta.assignment import META_GROUP, NO_GROUP, Assignment
 from headwater.hub.meta.state import Known
@@ -91,6 +94,18 @@ class ClusterView:
         keys = self.cluster.jetstream.store().log.states(owner)
         prefix = CONSUMER_PREFIX
         return {key[len(prefix) :].decode() for key in keys if key.startswith(prefix)}
+
+    def replicas(self, account: str) -> list[tuple[Stream, list[Any], ClusterInfo]]:
+        """The streams of an account that other nodes lead, as this node's replicas have them, each
+        with its replicated consumers."""
+        groups, found = self.cluster.groups, []
+        for known in self.cluster.state.of_account(account).values():
+            assignment = known.assignment
+            stream = groups.followed(assignment.group) if groups is not None else None
+            if stream is not None:
+                consumers = [each for each in of_replica(stream) if is_replicated(each)]
+                found.append((stream, consumers, self.cluster.replica_info(assignment)))
+        return found
 
     def raftz(self, account: str, group: str) -> dict[str, Any]:
         """/raftz of this node; see `raft_pages`."""

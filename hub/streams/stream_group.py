@@ -8,6 +8,7 @@ from typing import Any
 from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.storage.format.errors import StoreError
 from headwater.hub.cluster.leadership import Leadership
 from headwater.hub.raft import election, membership, reads, recovery, transfer
 from headwater.hub.raft.model.config import Config
@@ -147,6 +148,17 @@ class StreamGroup:
     def stream(self) -> Stream | None:
         """The stream, when it lives here."""
         return self.machine.stream if self.machine.lives else None
+
+    def followed(self) -> Stream | None:
+        """The stream as this replica has it, when another node leads it; None before anything of it
+        is here, or while that cannot be read."""
+        replica = self.store.replicas.get(self.wanted.group)
+        if self.machine.lives or replica is None or replica.store is None or replica.doubtful:
+            return None
+        try:
+            return self.machine.follow(replica.store)
+        except StoreError:
+            return None
 
     # -- as a handler ---------------------------------------------------------
 

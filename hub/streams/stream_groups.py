@@ -367,6 +367,11 @@ class StreamGroups:
         group = self.groups.get(number)
         return group.stream if group is not None else None
 
+    def followed(self, number: int) -> Stream | None:
+        """The stream of a group as this node's replica has it, where another node leads it."""
+        group = self.groups.get(number)
+        return group.followed() if group is not None else None
+
     def transfer(self, number: int, to: int) -> None:
         """Have another replica lead, 0 whichever has most. Raises NotLeader, ChangeRefused."""
         group = self.groups.get(number)

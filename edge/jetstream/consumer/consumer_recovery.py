@@ -1,7 +1,10 @@
 """Brings consumers back from their states in the commit log."""
 
+import contextlib
 import logging
 from typing import Any
+
+import msgspec
 
 from headwater.edge.jetstream.consumer.consumer_saving import attach
 from headwater.edge.jetstream.consumer.consumers import WIRING, add
@@ -63,3 +66,20 @@ def _revive(stream: Any, meta: Meta, parts: list[bytes]) -> None:
     commit_log = log_of(stream)
     commit_log.encode_with(consumer.owner, consumer.key, consumer.save_whole)
     add(consumer)
+
+
+def of_replica(stream: Any) -> list[Delivery]:
+    """The consumers of a stream that another node leads, as far as their states tell here. They do
+    nothing, and are for showing alone."""
+    commit_log = log_of(stream)
+    states = commit_log.states(stream.store.incarnation.encode()) if commit_log else {}
+    found = []
+    for key, (value, deltas) in sorted(states.items()):
+        if not key.startswith(CONSUMER_PREFIX) or value is None:
+            continue
+        with contextlib.suppress(ValueError, msgspec.DecodeError):
+            meta, snapshot = decode(value)
+            consumer = Delivery(stream, meta.config, meta.name, meta.created_ns, WIRING)
+            consumer.restore([snapshot, *deltas])
+            found.append(consumer)
+    return found

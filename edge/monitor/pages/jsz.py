@@ -48,6 +48,15 @@ class JszOptions(msgspec.Struct, kw_only=True):
         )
 
 
+class Shown(msgspec.Struct):
+    """A stream that is on this node, and its consumers here; `cluster` is set where another node
+    leads it."""
+
+    stream: Any
+    consumers: list[Any]
+    cluster: Any = None
+
+
 def jsz(node: NodeView, options: JszOptions | None = None) -> dict[str, Any]:
     """The answer; accounts, streams and consumers as far as they are asked for."""
     wanted = options or JszOptions()
@@ -62,7 +71,7 @@ def jsz(node: NodeView, options: JszOptions | None = None) -> dict[str, Any]:
         **identity,
         "config": node_config(node),
         "limits": node_limits(node),
-        **_counts(enabled.values()),
+        **_counts(_all_streams(node, enabled)),
     }
     view = node.jetstream.cluster_view
     if view is not None:
@@ -74,8 +83,9 @@ def jsz(node: NodeView, options: JszOptions | None = None) -> dict[str, Any]:
     if storage is not None and (storage.lost or storage.quarantined):
         answer["headwater"] = {"lost": storage.lost, "quarantined": storage.quarantined}
     if wanted.raft:
-        answer["streams_leader"] = answer["streams"]
-        answer["consumers_leader"] = answer["consumers"]
+        led = _counts([_led(stream) for js in enabled.values() for stream in js.streams.values()])
+        answer["streams_leader"] = led["streams"]
+        answer["consumers_leader"] = led["consumers"]
     chosen = _chosen(enabled, wanted)
     if chosen:
         answer["account_details"] = [account_detail(node, name, wanted) for name in chosen]
@@ -158,13 +168,31 @@ def node_limits(node: NodeView) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _counts(accounts: Iterable[Any]) -> dict[str, int]:
-    streams = [stream for js in accounts for stream in js.streams.values()]
+def _led(stream: Any) -> Shown:
+    """A stream that this node leads, or has alone."""
+    return Shown(stream, list(stream.consumers.values()))
+
+
+def _replicas(node: NodeView, account: str) -> list[Shown]:
+    """Replicas here of streams that other nodes lead."""
+    view = node.jetstream.cluster_view
+    found = view.replicas(account) if view is not None else []
+    return [Shown(*each) for each in found]
+
+
+def _all_streams(node: NodeView, enabled: dict[str, Any]) -> list[Shown]:
+    found = []
+    for name, js in enabled.items():
+        found += [_led(stream) for stream in js.streams.values()] + _replicas(node, name)
+    return found
+
+
+def _counts(found: list[Shown]) -> dict[str, int]:
     return {
-        "streams": len(streams),
-        "consumers": sum(len(_consumers(stream, direct=False)) for stream in streams),
-        "messages": sum(stream.store.messages for stream in streams),
-        "bytes": sum(stream.store.bytes for stream in streams),
+        "streams": len(found),
+        "consumers": sum(len(_consumers(shown, direct=False)) for shown in found),
+        "messages": sum(shown.stream.store.messages for shown in found),
+        "bytes": sum(shown.stream.store.bytes for shown in found),
     }
 
 
@@ -188,37 +216,43 @@ def account_detail(node: NodeView, name: str, options: JszOptions) -> dict[str, 
     stats["accounts"] = 0
     stats["api"]["level"] = 0
     detail: dict[str, Any] = {"name": name, "id": name, **stats}
-    if (options.streams or options.consumer) and js.streams:
-        detail["stream_detail"] = [
-            _stream_detail(node, stream, options) for stream in js.streams.values()
-        ]
+    if options.streams or options.consumer:
+        found = [_led(stream) for stream in js.streams.values()]
+        if not options.stream_leader_only:
+            found += _replicas(node, name)
+        if found:
+            detail["stream_detail"] = [_stream_detail(node, shown, options) for shown in found]
     return detail
 
 
-def _stream_detail(node: NodeView, stream: Any, options: JszOptions) -> dict[str, Any]:
+def _stream_detail(node: NodeView, here: Shown, options: JszOptions) -> dict[str, Any]:
     from headwater.edge.jetstream.stream.stream_info import stream_info
 
+    stream = here.stream
     info = msgspec.to_builtins(stream_info(stream, domain=node.options.jetstream.domain))
     detail: dict[str, Any] = {
         "name": stream.name,
         "created": info["created"],
         "cluster": {"leader": node.server_name},
     }
-    if node.jetstream.stream_cluster_info is not None:
+    info["state"]["consumer_count"] = len(_consumers(here, direct=False))
+    if here.cluster is not None:
+        detail["cluster"] = msgspec.to_builtins(here.cluster)
+    elif node.jetstream.stream_cluster_info is not None:
         detail["cluster"] = msgspec.to_builtins(node.jetstream.stream_cluster_info(stream))
     group = detail["cluster"].get("raft_group", "")
     for field in ("config", "state", "mirror", "sources"):
         if field in info and (field != "config" or options.config):
             detail[field] = info[field]
     if options.consumer:
-        shown = _consumer_details(stream, options, direct=False)
+        shown = _consumer_details(here, options, direct=False)
         if shown:
             detail["consumer_detail"] = shown
             if options.raft:
                 rows = [{"name": row["name"], "raft_group": group} for row in shown]
                 detail["consumer_raft_groups"] = rows
         if options.direct_consumer:
-            direct = _consumer_details(stream, options, direct=True)
+            direct = _consumer_details(here, options, direct=True)
             if direct:
                 detail["direct_consumer_detail"] = direct
     if options.raft and group:
@@ -234,18 +268,20 @@ def _strip_versions(config: dict[str, Any] | None) -> None:
             config["metadata"].pop(name, None)
 
 
-def _consumers(stream: Any, *, direct: bool) -> list[Any]:
-    return [c for c in stream.consumers.values() if bool(c.config.direct) is direct]
+def _consumers(here: Shown, *, direct: bool) -> list[Any]:
+    return [c for c in here.consumers if bool(c.config.direct) is direct]
 
 
-def _consumer_details(stream: Any, options: JszOptions, *, direct: bool) -> list[dict[str, Any]]:
+def _consumer_details(here: Shown, options: JszOptions, *, direct: bool) -> list[dict[str, Any]]:
     from headwater.edge.jetstream.consumer.consumer_info import consumer_info
 
     details = []
-    for consumer in _consumers(stream, direct=direct):
+    for consumer in _consumers(here, direct=direct):
         info = msgspec.to_builtins(consumer_info(consumer))
-        if stream.node.consumer_cluster_info is not None:
-            info["cluster"] = msgspec.to_builtins(stream.node.consumer_cluster_info(consumer))
+        if here.cluster is not None:
+            info["cluster"] = msgspec.to_builtins(here.cluster)
+        elif here.stream.node.consumer_cluster_info is not None:
+            info["cluster"] = msgspec.to_builtins(here.stream.node.consumer_cluster_info(consumer))
         if not options.config:
             info.pop("config", None)
         _strip_versions(info.get("config"))

@@ -1,0 +1,104 @@
+"""Replicas in /jsz of nodes that lead and of nodes that follow, beside three nats-servers."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from bench.servers import free_port
+from tests.hub.api.beside import BOTH, led, with_users
+from tests.hub.api.test_health_differential import get
+from tests.hub.lab import api
+from tests.waiting import connected, until
+
+PAGE = "jsz?acc=A&streams=1&consumers=1&config=1"
+
+
+def row(name: str, detail: dict[str, Any]) -> dict[str, Any]:
+    """What a node shows of a stream: who leads, what it has, and its consumers."""
+    leader = detail["cluster"]["leader"]
+    consumers = {
+        one["name"]: (one["delivered"]["stream_seq"], one["ack_floor"]["stream_seq"])
+        for one in detail.get("consumer_detail", [])
+    }
+    peers = {each["name"] for each in detail["cluster"].get("replicas", [])}
+    return {
+        "leads": leader == name,
+        "leader_among_peers": leader in peers,
+        "itself_among_peers": name in peers,
+        "peers": len(peers),
+        "state": [detail["state"][key] for key in ("messages", "bytes", "first_seq", "last_seq")],
+        "counted": detail["state"]["consumer_count"],
+        "consumers": consumers,
+        "replicas": detail["config"]["num_replicas"],
+    }
+
+
+async def shown(monitors: list[int], page: str = PAGE) -> list[dict[str, Any]]:
+    """What all nodes show, the leader of each stream first."""
+    found = []
+    for index, monitor in enumerate(monitors):
+        _, answer = await asyncio.to_thread(get, monitor, page)
+        found += [
+            {"stream": each["name"], **row(f"n{index}", each)}
+            for account in answer["account_details"]
+            for each in account.get("stream_detail", [])
+        ]
+    return sorted(found, key=lambda each: (each["stream"], not each["leads"]))
+
+
+async def totals(monitors: list[int]) -> dict[str, int]:
+    """What all nodes count, added up."""
+    pages = [(await asyncio.to_thread(get, monitor, "jsz"))[1] for monitor in monitors]
+    kinds = ("streams", "consumers", "messages", "bytes")
+    return {kind: sum(page[kind] for page in pages) for kind in kinds}
+
+
+async def filled(address: str) -> None:
+    """Streams of three replicas and of one, a consumer of each kind, and a message worked on."""
+    user = await connected(f"nats://a:a@{address}")
+    try:
+        await until(lambda: led(user), "there is a leader")
+        for name, replicas in (("S", 3), ("ONE", 1)):
+            made = await api(
+                user, f"STREAM.CREATE.{name}", name=name, subjects=[name], num_replicas=replicas
+            )
+            assert "error" not in made, made
+            for _ in range(5):
+                await user.jetstream().publish(name, b"x")
+        for name, replicas in (("c", 3), ("alone", 1)):
+            config = {"durable_name": name, "ack_policy": "explicit", "num_replicas": replicas}
+            made = await api(user, f"CONSUMER.CREATE.S.{name}", stream_name="S", config=config)
+            assert "error" not in made, made
+        work = await user.jetstream().pull_subscribe_bind("c", "S")
+        for message in await work.fetch(3):
+            await message.ack_sync()
+    finally:
+        await user.close()
+
+
+async def test_every_node_shows_its_replicas(tmp_path: Path) -> None:
+    answers = []
+    for begin in BOTH:
+        monitors: list[int] = []
+
+        def monitored(own: str, ports: list[int] = monitors) -> str:
+            ports.append(free_port())
+            return with_users(f'{own}http: "127.0.0.1:{ports[-1]}"\n')
+
+        async with begin(tmp_path / begin.__name__, 3, monitored) as port:
+            await filled(f"127.0.0.1:{port}")
+
+            async def all_equal(ports: list[int] = monitors) -> bool:
+                rows = [each for each in await shown(ports) if each["stream"] == "S"]
+                # nats-server has an R1 consumer on one node of the three, any of them.
+                seen = {str((each["state"], each["consumers"].get("c"))) for each in rows}
+                return len(rows) == 3 and len(seen) == 1
+
+            await until(all_equal, "all nodes have everything")
+            rows = await shown(monitors)
+            for each in rows:
+                each["consumers"].pop("alone", None)
+                each.pop("counted")
+            only_led = await shown(monitors, f"{PAGE}&stream-leader-only=1")
+            answers.append((rows, [each["stream"] for each in only_led], await totals(monitors)))
+    assert answers[1] == answers[0]
