@@ -375,6 +375,12 @@ def option_table() -> str:
 
 
 def _known(given: Mapping[str, str]) -> dict[str, str]:
+    if not given or "provider" in {name.lower() for name in given}:
+        # What CREATE TABLE hands over, and what a SELECT from such a table does.
+        raise OptionError(
+            "option 'stream' is required: the name of the stream to read. Spark keeps no options "
+            "of tables: in SQL take CREATE TEMPORARY VIEW v USING headwater OPTIONS (...)"
+        )
     known: dict[str, str] = {}
     for name, value in given.items():
         if name.lower() in _SPARKS:

@@ -108,7 +108,8 @@ class HeadwaterSource(DataSource):
         return HeadwaterWriter(self._target())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        check_columns(schema, overwrite, True, bool(self._options.bucket))
+        # Output mode `complete` overwrites: as Kafka's sink, a log has the whole result appended.
+        check_columns(schema, False, True, bool(self._options.bucket))
         return HeadwaterStreamWriter(self._target())
 
     def _target(self) -> SourceOptions:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from headwater.spark.errors import ConnectError, PublishError
+from headwater.security.subjects import matches
+from headwater.spark.errors import ApiError, ConnectError, PublishError
 from headwater.spark.options import SourceOptions
 from headwater.spark.wire.connection import Connection, header_block
 from headwater.spark.wire.errors import WireError
@@ -182,13 +183,32 @@ class Publisher:
         token = frame.subject.rpartition(".")[2]
         if token not in self._pending:
             return
-        answer = self._answer(frame, self._pending[token].subject)
+        subject = self._pending[token].subject
+        if frame.headers.startswith(b"NATS/1.0 503"):
+            self._check_subjects(connection, subject)
+        answer = self._answer(frame, subject)
         self._bytes -= len(self._pending.pop(token).frame)
         self._last = max(self._last, int(answer.get("seq", 0)))
         if answer.get("duplicate"):
             self.duplicates += 1
         else:
             self.published += 1
+
+    def _check_subjects(self, connection: Connection, subject: str) -> None:
+        """Nobody takes the subject. Raises PublishError if the stream is there and does not want
+        it: to wait would not help."""
+        try:
+            info = connection.api(f"{self._options.api_prefix}.STREAM.INFO.{self._stream}")
+        except ApiError:
+            return
+        patterns: list[str] = info["config"].get("subjects") or []
+        tokens = subject.split(".")
+        if not any(matches(pattern.split("."), tokens) for pattern in patterns):
+            wanted = ", ".join(patterns) or "none, as that of a mirror"
+            raise PublishError(
+                f"no stream takes messages of {subject}: the subjects of {self._stream!r} are "
+                f"{wanted}"
+            )
 
     def _answer(self, frame: Frame, subject: str) -> dict[str, Any]:
         """The acknowledgement. Raises ConnectError when a stream is only away for now."""

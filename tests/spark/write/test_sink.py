@@ -257,11 +257,19 @@ def test_rows_that_cannot_be_written(
         HeadwaterWriter(target(server, "SOUR")).write(iter([pa.RecordBatch.from_pydict(rows)]))
 
 
-def test_a_subject_of_no_stream(server: Any, fill: Callable) -> None:
+def test_a_subject_that_the_stream_does_not_want(server: Any, fill: Callable) -> None:
+    """It is told at once: the stream is there, and would not take it later."""
     fill("KNOWN", [])
     rows = pa.RecordBatch.from_pydict({"subject": ["nobody.x"], "payload": [b"x"]})
+    with pytest.raises(PublishError, match=r"nobody\.x: the subjects of 'KNOWN' are KNOWN\.>"):
+        HeadwaterWriter(target(server, "KNOWN", retryTimeout="600")).write(iter([rows]))
+
+
+def test_a_stream_that_is_not_there_is_waited_for(server: Any) -> None:
+    """It may be on its way to another node."""
+    rows = pa.RecordBatch.from_pydict({"subject": ["nobody.x"], "payload": [b"x"]})
     with pytest.raises(ConnectError, match=r"no stream takes messages of nobody\.x"):
-        HeadwaterWriter(target(server, "KNOWN", retryTimeout="0.2")).write(iter([rows]))
+        HeadwaterWriter(target(server, "AWAY", retryTimeout="0.2")).write(iter([rows]))
 
 
 def test_a_header_cannot_smuggle_a_line(server: Any, fill: Callable) -> None:
