@@ -58,7 +58,7 @@ from headwater.security.identity import (
 from headwater.security.permissions import Permissions
 from headwater.security.resolvers.memory import MemoryResolver
 from headwater.security.scope import apply_template
-from headwater.security.tls.contexts import certificate_names, subject_matches
+from headwater.security.tls.certificate_users import named_by
 from headwater.security.windows import open_until, source_allowed
 
 NANOSECONDS = 1_000_000_000
@@ -442,13 +442,17 @@ def _usable(user: UserOptions | None, request: AuthRequest) -> UserOptions:
     """`user` if it exists and may use this kind of connection. Raises AuthError."""
     if user is None:
         raise AuthError("unknown user")
-    if user.allowed_connection_types and (
-        request.connection_type not in user.allowed_connection_types
-    ):
+    if not _is_allowed(user, request):
         raise AuthError("connection type not allowed")
     if user.proxy_required:
         _need_proxy(request)
     return user
+
+
+def _is_allowed(user: UserOptions, request: AuthRequest) -> bool:
+    """Whether a user may use this kind of connection."""
+    allowed = user.allowed_connection_types
+    return not allowed or request.connection_type in allowed
 
 
 def _identity(user: UserOptions, kind: str) -> Identity:
@@ -519,16 +523,18 @@ def _decode_signature(text: str) -> bytes:
 
 
 def _mapped_user(request: AuthRequest, users: dict[str, UserOptions]) -> UserOptions:
-    """User named by the peer's certificate. Raises AuthError."""
+    """User named by the peer's certificate, whose password counts as well: one without a password
+    presents none. Raises AuthError."""
     if not request.certificate:
         raise AuthError("a client certificate is required to name the user")
-    for name in certificate_names(request.certificate):
-        if name in users:
-            return users[name]
-    for name, user in users.items():
-        if subject_matches(name, request.certificate):
-            return user
-    raise AuthError("the client certificate names no user")
+    possible = [name for name, user in users.items() if _is_allowed(user, request)]
+    name = named_by(request.certificate, possible)
+    if name is None:
+        raise AuthError("the client certificate names no user")
+    user = users[name]
+    if not request.matches(user.password or "", request.text("pass")):
+        raise AuthError("wrong password of the user that the client certificate names")
+    return user
 
 
 def _permissions(limits: UserLimits, account: AccountClaims) -> PermissionOptions | None:

@@ -1,4 +1,4 @@
-"""TLS contexts from plain settings, and what a peer's certificate says about its owner."""
+"""TLS contexts from plain settings."""
 
 import hashlib
 import os
@@ -55,21 +55,6 @@ CURVES: Mapping[str, str] = {
     "CurveP256": "prime256v1",
     "CurveP384": "secp384r1",
     "CurveP521": "secp521r1",
-}
-
-_ATTRIBUTES = {
-    "commonName": "CN",
-    "serialNumber": "SERIALNUMBER",
-    "countryName": "C",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "streetAddress": "STREET",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "postalCode": "POSTALCODE",
-    "domainComponent": "DC",
-    "userId": "UID",
-    "emailAddress": "EMAILADDRESS",
 }
 
 
@@ -171,39 +156,6 @@ def verified_chain(session: ssl.SSLObject) -> list[bytes]:
     return [each.public_bytes(_ssl.ENCODING_DER) for each in found or ()]
 
 
-def certificate_names(certificate: Mapping[str, Any]) -> list[str]:
-    """Names in a peer certificate (as of `SSLObject.getpeercert()`) that may be a user's.
-
-    In the order in which they are tried: e-mail addresses, DNS names, URIs, and the subject
-    as an RFC 2253 text.
-    """
-    alternatives = certificate.get("subjectAltName", ())
-    names = [
-        value
-        for wanted in ("email", "DNS", "URI")
-        for kind, value in alternatives
-        if kind == wanted
-    ]
-    relative = [
-        "+".join(f"{_short(name)}={value}" for name, value in group)
-        for group in certificate.get("subject", ())
-    ]
-    if relative:
-        names.append(",".join(reversed(relative)))
-    return names
-
-
-def subject_matches(name: str, certificate: Mapping[str, Any]) -> bool:
-    """Whether `name`, read as a distinguished name, is the certificate's subject in any order."""
-    wanted = _parse_name(name)
-    present = sorted(
-        (_short(key).upper(), value)
-        for group in certificate.get("subject", ())
-        for key, value in group
-    )
-    return bool(wanted) and wanted == present
-
-
 def is_pinned(certificate_der: bytes, pins: Iterable[str]) -> bool:
     """Whether the SHA-256 of a certificate's public key info is among `pins` (lower-case hex)."""
     from cryptography import x509
@@ -260,44 +212,3 @@ def _reason(error: OSError | ValueError) -> str:
         found = (error.reason or str(error)).lower().replace("_", " ")
         return f"it must be PEM, and a key must fit its certificate ({found})"
     return f"{getattr(error, 'strerror', None) or error}: correct its path or its rights"
-
-
-def _short(attribute: str) -> str:
-    return _ATTRIBUTES.get(attribute, attribute)
-
-
-def _parse_name(text: str) -> list[tuple[str, str]]:
-    """Sorted (attribute, value) pairs of a distinguished name; empty when it is not one."""
-    pairs = []
-    for part in _split_unescaped(text):
-        attribute, equals, value = part.partition("=")
-        if not equals or not attribute.strip():
-            return []
-        pairs.append((attribute.strip().upper(), _unescape(value.strip())))
-    return sorted(pairs)
-
-
-def _split_unescaped(text: str) -> list[str]:
-    parts, current, index = [], "", 0
-    while index < len(text):
-        if text[index] == "\\" and index + 1 < len(text):
-            current += text[index : index + 2]
-            index += 2
-            continue
-        if text[index] in ",+;":
-            parts.append(current)
-            current = ""
-        else:
-            current += text[index]
-        index += 1
-    return [*parts, current]
-
-
-def _unescape(value: str) -> str:
-    out, index = "", 0
-    while index < len(value):
-        if value[index] == "\\" and index + 1 < len(value):
-            index += 1
-        out += value[index]
-        index += 1
-    return out
