@@ -25,26 +25,29 @@ LOGINS: dict[str, dict[str, str]] = {
 SHOWN = {"a wrong password": {"user": "a"}, "a token": {"user": "[REDACTED]"}, "nobody": {}}
 
 
+SUBJECTS = ("$SYS.ACCOUNT.*.*", "$SYS.SERVER.*.CLIENT.AUTH.ERR", "$SYS.SERVER.ACCOUNT.*.CONNS")
+
+
 class Told:
     """The events that a user of the system account hears."""
 
     def __init__(self, port: int, user: User | None = None, /, **fields: Any) -> None:
         self.raw = Raw(port)
         assert self.raw.login(user, **fields) == []
-        for number, subject in enumerate(
-            ("$SYS.ACCOUNT.*.*", "$SYS.SERVER.*.CLIENT.AUTH.ERR", "$SYS.SERVER.ACCOUNT.*.CONNS")
-        ):
-            assert self.raw.send(f"SUB {subject} {number}\r\n") == []
+        self.raw.send("".join(f"SUB {one} {number}\r\n" for number, one in enumerate(SUBJECTS)))
 
-    def next(self, count: int) -> dict[str, dict[str, Any]]:
-        """The next so many events, by the last word of their subjects."""
-        found = {}
-        for _ in range(count):
+    def of(self, client: Raw, account: str, *wanted: str) -> dict[str, dict[str, Any]]:
+        """The next events of a client and its account, by the last word of their subjects."""
+        cid = client.info["client_id"]
+        found: dict[str, dict[str, Any]] = {}
+        while not found.keys() >= set(wanted):
             while not (line := self.raw.file.readline()).startswith(b"MSG"):
                 assert line
             words = line.split()
             event = json.loads(self.raw.file.read(int(words[-1]) + 2))
-            found[words[1].decode().rpartition(".")[2]] = event
+            who = event.get("client", event)
+            if who.get("acc") == account and who.get("id") in (cid, event["id"]):
+                found[words[1].decode().rpartition(".")[2]] = event
         return found
 
 
@@ -62,7 +65,7 @@ def test_of_refused_ones(name: str, login: str) -> None:
         told = Told(server.port, user="sys", **{"pass": "sys"})
         with Raw(server.port) as client:
             assert client.login(**LOGINS[login]) == ["-ERR 'Authorization Violation'"]
-        events = told.next(2)
+        events = told.of(client, "$G", "ERR", "DISCONNECT")
         for event in (events["ERR"], events["DISCONNECT"]):
             assert event["reason"] == REFUSED
             assert client_of(event) == {**GLOBAL, **SHOWN[login]}
@@ -75,10 +78,10 @@ def test_of_users_by_token(name: str) -> None:
     user = realm.user("A", tags=["site:north"])
     with Server(recipe(name, realm.config())) as server:
         told = Told(server.port, realm.user("S"))
+        account = realm.account("A")
         with Raw(server.port) as client:
             assert client.login(user) == []
-            events = told.next(2)
-        account = realm.account("A")
+            events = told.of(client, account, "CONNECT", "CONNS")
         who = {"acc": account, "name_tag": "A", "user": user.pair.public_key}
         shown = client_of(events["CONNECT"], "jwt", "issuer_key", "tags")
         assert shown == {**who, "jwt": user.token, "issuer_key": account, "tags": ["site:north"]}
@@ -94,5 +97,6 @@ def test_a_token_that_is_all_it_takes_is_not_told() -> None:
         told = Told(server.port, realm.user("S"))
         with Raw(server.port) as client:
             assert client.login(jwt=bearer.token) == []
-            assert bearer.token not in json.dumps(told.next(2))
+            events = told.of(client, realm.account("A"), "CONNECT", "CONNS")
+            assert bearer.token not in json.dumps(events)
         told.raw.close()
