@@ -59,6 +59,7 @@ def validate(options: Options) -> list[str]:
         *_check_limits(options),
         *_check_addresses(options),
         *_check_operator(options),
+        *_check_system_account(options),
         *_check_leaf(options),
         *_check_no_auth_user(options, options.no_auth_user, "no_auth_user"),
         *_check_cluster(options),
@@ -440,6 +441,21 @@ def _check_disk_budget(options: Options) -> list[str]:
     if options.headwater.commit_segment_bytes:
         text += ", or lower headwater.commit_segment_bytes"
     return [_cited(options, "headwater.disk_budget", text)]
+
+
+def _check_system_account(options: Options) -> list[str]:
+    """What nats-server finds at its start, not with `-t`."""
+    if options.operator.operators:
+        return []
+    wanted = options.system_account
+    if wanted and wanted not in options.accounts and wanted != GLOBAL_ACCOUNT:
+        text = f'system_account: there is no account "{wanted}": add it to `accounts`'
+        return [_cited(options, "system_account", text)]
+    account = options.accounts.get(wanted or SYSTEM_ACCOUNT)
+    if options.jetstream.enabled and account is not None and account.jetstream is not None:
+        text = f'accounts: "{account.name}" is the system account, without JetStream: remove it'
+        return [_cited(options, "system_account accounts", text)]
+    return []
 
 
 def _check_default_domains(options: Options) -> list[str]:

@@ -209,12 +209,18 @@ async def test_a_log_that_is_full_says_where_it_went(server: str, tmp_path: Path
         (("--client_advertise", "host:port"), "port"),
         (("--client_advertise", "::1"), "::1"),
         (("-ms", "-1"), "TLS cert and key required for HTTPS"),
+        (("-c", "system_account: Z"), "system"),
+        (("-c", 'system_account: "$SYS"'), "system"),
+        (("-c", "jetstream: on\naccounts { A { jetstream: on } }\nsystem_account: A"), "system"),
     ],
 )
 def test_a_start_that_is_refused(
     server: str, flags: tuple[str, ...], told: str, tmp_path: Path
 ) -> None:
     filled = [flag.replace("{dir}", str(tmp_path)) for flag in flags]
+    if flags[0] == "-c":
+        (tmp_path / "server.conf").write_text(flags[1])
+        filled = ["-c", str(tmp_path / "server.conf"), "-sd", str(tmp_path)]
     done = subprocess.run(
         [*COMMANDS[server], *LOCAL, *filled],
         capture_output=True, text=True, timeout=60, check=False,

@@ -90,13 +90,24 @@ def _merged(exports: list[ExportOptions]) -> list[ExportOptions]:
     return list(found.values())
 
 
-def _check_export(reader: ConfigReader, value: Value, export: ExportOptions) -> None:
-    if export.latency is not None and not is_valid_publish_subject(export.latency.subject):
+def _check_latency(reader: ConfigReader, value: Value, export: ExportOptions) -> None:
+    assert export.latency is not None
+    wrong = ""
+    if not is_valid_publish_subject(export.latency.subject):
+        wrong = "invalid publish subject"
+    elif export.response_type != "single":
+        wrong = "bad service response type"
+    if wrong:
         reader.error(
             value,
             f'Error adding service latency sampling for "{export.subject}" on subject '
-            f'"{export.latency.subject}": invalid publish subject',
+            f'"{export.latency.subject}": {wrong}',
         )
+
+
+def _check_export(reader: ConfigReader, value: Value, export: ExportOptions) -> None:
+    if export.latency is not None:
+        _check_latency(reader, value, export)
     if not is_valid_subject(export.subject):
         reader.error(
             value, f'Error adding {export.kind} export "{export.subject}": invalid subject'

@@ -86,8 +86,9 @@ def test_authorization_and_accounts() -> None:
             users: [ {user: ua, pass: p, connection_types: [websocket]} ]
             jetstream: { max_mem: 1k, max_streams: 3 }
             limits { max_conn: 5, max_payload: 10 }
-            exports: [ {service: "svc.*", response_type: chunked, threshold: "1s",
-                        latency: {sampling: "20%", subject: lat}}, {stream: st, accounts: [B]} ]
+            exports: [ {service: "svc.*", response_type: singleton, threshold: "1s",
+                        latency: {sampling: "20%", subject: lat}}, {stream: st, accounts: [B]},
+                       {service: many, response_type: chunked} ]
             mappings { in: [ {dest: out.a, weight: 20%}, {dest: out.b, weight: 30} ] }
             msg_trace: tr
           }
@@ -112,8 +113,9 @@ def test_authorization_and_accounts() -> None:
     assert account.users[0].allowed_connection_types == ["WEBSOCKET"]
     assert account.jetstream is not None and account.jetstream.max_memory == 1000
     assert (account.max_connections, account.max_payload) == (5, 10)
-    service, stream = account.exports
-    assert (service.kind, service.response_type, service.threshold) == ("service", "chunked", 1)
+    service, stream, many = account.exports
+    assert (service.kind, service.response_type, service.threshold) == ("service", "single", 1)
+    assert (many.kind, many.response_type) == ("service", "chunked")
     assert service.latency is not None and service.latency.sampling == 20
     assert (stream.kind, stream.accounts) == ("stream", ["B"])
     assert [d.weight for d in account.mappings[0].destinations] == [20, 30]
