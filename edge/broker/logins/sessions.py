@@ -324,6 +324,8 @@ class Sessions:
                 text = f"{_quoted(sub.subject)} (sid {_quoted(sub.sid)})"
                 conn.warn(f"Permissions Violation for Subscription to {text}")
                 conn.drop_sub(sub)
+            else:
+                sub.checked = conn.principal.filters(sub.subject, sub.queue)
 
     def _admit(self, conn: ClientConn, identity: Identity, *, again: bool = False) -> bool:
         account = self.account_for(identity.account)

@@ -8,6 +8,7 @@ import pytest
 
 from bench.servers import Recipe, Server, free_port
 from tests.operator_realm import SERVERS, Raw, Realm, recipe
+from tests.waiting import until_seen
 
 REVOKED = ["-ERR 'User Authentication Revoked'"]
 REFUSED = ["-ERR 'Authorization Violation'"]
@@ -91,6 +92,26 @@ def test_a_changed_password_ends_who_used_the_old_one(tmp_path: Path) -> None:
             assert not any("-ERR" in line for line in kept.send())
         for raw in (a, b, old, new, route):
             raw.close()
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_what_a_reload_denies_is_kept_from_a_wider_subscription(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "server.conf"
+    rights = ", permissions: {subscribe: {deny: x.secret}}"
+    config = "server_tags: [%s]\nauthorization {users: [{user: a, password: a%s}]}\n"
+    told = "PUB x.secret 1\r\n1\r\nPUB x.open 1\r\n2\r\n"
+    path.write_text(config % ("first", ""))
+    with Server(from_file(name, path)) as server, Raw(server.port) as client:
+        assert client.login(user="a", **{"pass": "a"}) == []
+        seen = [client.send(f"SUB x.* 1\r\n{told}")]
+        for tag, more in (("second", rights), ("third", "")):
+            path.write_text(config % (tag, more))
+            server.signal(signal.SIGHUP)
+            # The new digest is in the log when it is in force for all.
+            until_seen(lambda: server.log.count("Reloaded server configuration") == len(seen))
+            seen.append(client.send(told))
+        both, one = ["MSG x.secret 1 1", "1"], ["MSG x.open 1 1", "2"]
+        assert seen == [both + one, one, both + one]
 
 
 def test_a_leaf_does_not_pass_by_the_callout() -> None:
