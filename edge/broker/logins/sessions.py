@@ -315,8 +315,12 @@ class Sessions:
     def _rebind(self, conn: ClientConn, identity: Identity) -> None:
         """Put a newly decided identity into force.
 
-        A client whose rights have shrunk loses the subscriptions that it may no longer have.
+        A client whose rights have shrunk loses the subscriptions that it may no longer have. One
+        that belongs to another account now is cut: it comes again, and subscribes there.
         """
+        if conn.account is None or identity.account != conn.account.name:
+            conn.close("Client Closed")
+            return
         if not self._admit(conn, identity, again=True):
             return
         for sub in list(conn.subs.values()):

@@ -1,9 +1,11 @@
 """Sessions that last while the grounds for them change: clients and leaf links alike."""
 
+import asyncio
 import signal
 import time
 from pathlib import Path
 
+import nats
 import pytest
 
 from bench.servers import Recipe, Server, free_port
@@ -112,6 +114,34 @@ def test_what_a_reload_denies_is_kept_from_a_wider_subscription(name: str, tmp_p
             seen.append(client.send(told))
         both, one = ["MSG x.secret 1 1", "1"], ["MSG x.open 1 1", "2"]
         assert seen == [both + one, one, both + one]
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_who_is_moved_to_another_account_subscribes_there(name: str, tmp_path: Path) -> None:
+    """A client hears no reason, as there is nothing wrong with it: so it comes again."""
+    path = tmp_path / "server.conf"
+    config = "accounts {{ A {{ users: [{}{}] }}\n B {{ users: [{}{}] }} }}\n"
+    a, b, moved = (f"{{user: {user}, password: p}}" for user in ("a", "b", "moved"))
+    path.write_text(config.format(a, f", {moved}", b, ""))
+    with Server(from_file(name, path)) as server:
+        url = f"nats://moved:p@127.0.0.1:{server.port}"
+        back = asyncio.Event()
+
+        async def reconnected() -> None:
+            back.set()
+
+        client = await nats.connect(url, reconnect_time_wait=0.05, reconnected_cb=reconnected)
+        there = await client.subscribe("x")
+        await client.flush()
+        path.write_text(config.format(a, "", b, f", {moved}"))
+        server.signal(signal.SIGHUP)
+        await asyncio.wait_for(back.wait(), 30)
+        await client.flush()
+        other = await nats.connect(url.replace("moved", "b"))
+        await other.publish("x", b"1")
+        assert (await there.next_msg(30)).data == b"1"
+        await other.close()
+        await client.close()
 
 
 def test_a_leaf_does_not_pass_by_the_callout() -> None:
