@@ -17,7 +17,7 @@ cdef struct IndexEntry:                      # 40 bytes per stored message
     unsigned int prev                   # at least so far is the one before; 0: unknown
     unsigned int flags                  # IN_LOG, and above it: bytes of a packed body, or 0
 
-cdef struct PackedPage:                      # 88 bytes, then columns, planes of subjects and hints
+cdef struct PackedPage:                      # 88 bytes, then columns, planes of subjects, hints, and steps
     unsigned long long alive[PAGE_WORDS]   # a bit per entry
     unsigned long long base[SLOPED]
     unsigned long long slope[SLOPED]
@@ -26,7 +26,7 @@ cdef struct PackedPage:                      # 88 bytes, then columns, planes of
     unsigned char width[COLUMNS]        # bits of a value; 0: all are what base and slope say
     unsigned char planes                # bits of a subject's number above the least
     unsigned char hint                  # bits of a hint
-    unsigned char coarse                # what columns count in multiples
+    unsigned char coarse                # what columns count in multiples, and whether times are steps
 
 cdef PackedPage* pack_page(const IndexEntry* entries) noexcept nogil
 cdef Py_ssize_t packed_bytes(const PackedPage* page) noexcept nogil

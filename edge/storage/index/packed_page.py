@@ -5,6 +5,9 @@ page's first and last value predicts (location, time), or to the column's least 
 is kept in as many bits as the largest of them needs. Every entry is read without its neighbours.
 An entry that is taken out only loses its bit in `alive`.
 
+Messages that came together have one time. Where that takes less, times are steps: a bit for each
+entry that has another time than the one before, and behind these bits each such time once.
+
 Subjects lie in planes (`bit_planes`), so a subject is found without reading the entries between.
 How many pages on the next message of a subject is at least is a hint of few bits: exact when near,
 else within a part of the distance. Hints have no more bits than pay for themselves where subjects
@@ -31,6 +34,9 @@ PADDING = cython.declare(cython.Py_ssize_t, 8)
 # What a page counts in multiples: locations of eight bytes, times of a microsecond.
 EIGHTS = cython.declare(cython.uint, 1)
 MICROSECONDS = cython.declare(cython.uint, 2)
+# Times are steps: `slope` has the bits of one, and above these 8 bits how many there are.
+STEPS = cython.declare(cython.uint, 4)
+TIMES = cython.declare(cython.int, 1)
 MICROSECOND_NS = cython.declare(cython.ulonglong, 1000)
 EVERY = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFF)
 # The greatest distance that an entry says.
@@ -103,6 +109,8 @@ def stored(
     value: cython.ulonglong
     raw: cython.ulonglong
     bit: cython.int
+    if column == TIMES and page.coarse & STEPS:
+        return step_at(page, i)
     if column < SLOPED:
         value = page.base[column] + page.slope[column] * i
     else:
@@ -194,6 +202,47 @@ def find_multiples(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
+def fit_steps(
+    entries: cython.pointer(cython.const[IndexEntry]),
+    page: cython.pointer(PackedPage),
+    first: cython.int,
+    last: cython.int,
+) -> cython.int:
+    """Have times be steps where that takes less than their column, which was fitted."""
+    before: cython.ulonglong = value_of(page, cython.address(entries[first]), TIMES)
+    least: cython.ulonglong = before
+    most: cython.ulonglong = before
+    steps: cython.ulonglong = 1
+    value: cython.ulonglong
+    width: cython.uint
+    i: cython.int
+    for i in range(first, last + 1):
+        if entries[i].subject:
+            value = value_of(page, cython.address(entries[i]), TIMES)
+            steps += value != before
+            least, most = min(least, value), max(most, value)
+            before = value
+    width = bits_of(most - least)
+    if steps_bytes(steps, width) < page.width[TIMES] * (PAGE_ENTRIES // 8):
+        page.coarse |= STEPS
+        page.width[TIMES] = 0
+        page.base[TIMES] = least
+        page.slope[TIMES] = steps << 8 | width
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def steps_bytes(steps: cython.ulonglong, width: cython.uint) -> cython.Py_ssize_t:
+    """What so many times of `width` bits take, with the bits that tell where each begins."""
+    return PAGE_WORDS * 8 + cython.cast(cython.Py_ssize_t, (steps * width + 7) >> 3)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
 def fit_subjects(
     entries: cython.pointer(cython.const[IndexEntry]),
     page: cython.pointer(PackedPage),
@@ -253,6 +302,7 @@ def pack_page(entries: cython.pointer(cython.const[IndexEntry])) -> cython.point
     find_multiples(entries, cython.address(page), first, last)
     for column in range(COLUMNS):
         fit_column(entries, cython.address(page), column, first, last)
+    fit_steps(entries, cython.address(page), first, last)
     fit_subjects(entries, cython.address(page), first, last)
     size = packed_bytes(cython.address(page))
     made = cython.cast(cython.pointer(PackedPage), malloc(size))
@@ -264,6 +314,8 @@ def pack_page(entries: cython.pointer(cython.const[IndexEntry])) -> cython.point
         if page.width[column]:
             write_column(entries, made, column, first, last)
     write_subjects(entries, made, first, last)
+    if page.coarse & STEPS:
+        write_steps(entries, made, first, last)
     return made
 
 
@@ -272,12 +324,15 @@ def pack_page(entries: cython.pointer(cython.const[IndexEntry])) -> cython.point
 @cython.exceptval(check=False)
 def packed_bytes(page: cython.pointer(cython.const[PackedPage])) -> cython.Py_ssize_t:
     """Memory that a page takes."""
-    return (
+    total: cython.Py_ssize_t = (
         cython.sizeof(PackedPage)
         + place_of(page, COLUMNS)
         + (page.planes + page.hint) * (PAGE_ENTRIES // 8)
         + PADDING
     )
+    if page.coarse & STEPS:
+        total += steps_bytes(page.slope[TIMES] >> 8, page.slope[TIMES] & 0xFF)
+    return total
 
 
 @cython.cfunc
@@ -290,6 +345,78 @@ def planes_of(
     """Where the planes of subjects begin; a whole number of words behind the page's struct."""
     at: cython.p_uchar = cython.cast(cython.p_uchar, page + 1) + place_of(page, COLUMNS)
     return cython.cast(cython.pointer(cython.ulonglong), at)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def steps_of(
+    page: cython.pointer(cython.const[PackedPage]),
+) -> cython.pointer(cython.ulonglong):
+    """Where the bits begin that tell where a time does; the times follow. The page has steps."""
+    return planes_of(page) + (page.planes + page.hint) * PAGE_WORDS
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def step_at(
+    page: cython.pointer(cython.const[PackedPage]), i: cython.int
+) -> cython.ulonglong:
+    """The time of an entry, of a page with steps."""
+    begins: cython.pointer(cython.ulonglong) = steps_of(page)
+    width: cython.int = page.slope[TIMES] & 0xFF
+    step: cython.int = bits_set(begins[i >> 6] & (EVERY >> (63 - (i & 63))))
+    raw: cython.ulonglong
+    word: cython.int
+    if width == 0:
+        return page.base[TIMES]
+    for word in range(i >> 6):
+        step += bits_set(begins[word])
+    memcpy(
+        cython.address(raw),
+        cython.cast(cython.p_const_uchar, begins + PAGE_WORDS) + ((step * width) >> 3),
+        8,
+    )
+    if width == 64:
+        return page.base[TIMES] + raw
+    raw >>= (step * width) & 7
+    return page.base[TIMES] + (raw & ((cython.cast(cython.ulonglong, 1) << width) - 1))
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def write_steps(
+    entries: cython.pointer(cython.const[IndexEntry]),
+    page: cython.pointer(PackedPage),
+    first: cython.int,
+    last: cython.int,
+) -> cython.int:
+    """Write each time once, and where it begins; the first one begins the page."""
+    begins: cython.pointer(cython.ulonglong) = steps_of(page)
+    times: cython.p_uchar = cython.cast(cython.p_uchar, begins + PAGE_WORDS)
+    width: cython.int = page.slope[TIMES] & 0xFF
+    before: cython.ulonglong = 0
+    step: cython.int = -1
+    value: cython.ulonglong
+    raw: cython.ulonglong
+    i: cython.int
+    for i in range(first, last + 1):
+        if not entries[i].subject:
+            continue
+        value = value_of(page, cython.address(entries[i]), TIMES)
+        if step >= 0 and value == before:
+            continue
+        if step >= 0:
+            begins[i >> 6] |= cython.cast(cython.ulonglong, 1) << (i & 63)
+        step += 1
+        before = value
+        memcpy(cython.address(raw), times + ((step * width) >> 3), 8)
+        raw |= (value - page.base[TIMES]) << ((step * width) & 7)
+        memcpy(times + ((step * width) >> 3), cython.address(raw), 8)
+    return 0
 
 
 @cython.cfunc

@@ -219,3 +219,34 @@ def test_more_pages_stay_open_while_old_ones_are_written(harness: Harness) -> No
     assert store.deleted(3) == [2, 4, 6]
     fill(harness, store, 60_000, 1)
     assert store.open_wanted == few
+
+
+# Times of one burst, of few, of a burst a day before the others, and with a day between any two.
+@pytest.mark.parametrize(
+    ("together", "apart_us", "bytes_max"),
+    [(10_000, 1_000, 0.7), (40, 300_000, 1.0), (3, 7, 1.1), (40, 86_400_000_000, 1.6)],
+)
+def test_messages_that_come_together_share_their_time(
+    harness: Harness, together: int, apart_us: int, bytes_max: float
+) -> None:
+    store = harness.create()
+    store.open_least = store.open_wanted = 2
+    chance = random.Random(together)
+    now, times = 1_700_000_000 * SECOND, {}
+    for number in range(20_000):
+        if number % together == 0:
+            now += 1000 * chance.randrange(apart_us // 2, 2 * apart_us)
+        times[store.add_message(b"s", b"x" * 100, timestamp=now)] = now
+        harness.breathe()
+    harness.commit()
+    harness.settle()
+    open_bytes = store.open_count * OPEN_PAGE_BYTES
+    assert (store.index_bytes() - open_bytes) / store.messages < bytes_max
+    for sequence in chance.sample(sorted(times), 5_000):
+        assert store.delete(sequence)
+        del times[sequence]
+    assert {sequence: store.time_of(sequence) for sequence in times} == times
+    first = {}
+    for sequence, time in sorted(times.items()):
+        first.setdefault(time, sequence)
+    assert {time: store.sequence_at_time(time) for time in first} == first
