@@ -375,8 +375,12 @@ class NodeJetStream:
             raise errors.STREAM_CREATE.error(err=text) from error
 
     def set_compression(self, stream: Stream) -> None:
-        """Compress a stream's messages from now on, or no more, as its configuration says."""
-        self.store().set_compression(stream.store, stream.config.compression == "s2")
+        """Compress a stream's messages from now on, or no more, as its configuration says. A
+        gateway spares its device unasked: all but streams of a group, which would be in the log
+        twice."""
+        asked = stream.config.compression == "s2"
+        spared = self.options.headwater.profile == "edge" and not stream.group
+        self.store().set_compression(stream.store, asked or spared)
 
     def set_durability(self, stream: Stream) -> None:
         """Acknowledge and sync a stream's messages from now on as its configuration says."""

@@ -36,6 +36,9 @@ cdef class Packer:
     cdef public list samples            # messages to make a dictionary from; None: no more wanted
     cdef Py_ssize_t sample_bytes
     cdef public object on_samples       # called once when there are enough
+    cdef int tried                      # to compress, of late; below 0: so many are passed over
+    cdef unsigned long long tried_bytes # of these
+    cdef unsigned long long kept_bytes  # what they became
     cdef bytes squeezed                 # the message to be written, compressed; None: plain
     cdef bytes expanded                 # the message opened last when it was compressed
     cdef unsigned char* scratch
@@ -48,4 +51,5 @@ cdef class Packer:
     cdef int expand(self, const unsigned char* data, Py_ssize_t length) except -1
     cdef int room(self, Py_ssize_t length) except -1
     cdef int next_nonce(self) except -1
+    cdef bint worth_trying(self) except -1
     cdef int keep_sample(self, Msg* m) except -1

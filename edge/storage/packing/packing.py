@@ -43,6 +43,9 @@ SAMPLE_BYTES_MAX = cython.declare(cython.Py_ssize_t, 512 << 10)
 # Only the begin of a long message is sampled.
 SAMPLE_MAX = cython.declare(cython.Py_ssize_t, 4096)
 DICTIONARY_BYTES = 16 << 10
+# Where so many messages in a row lost less than a sixteenth by it, so many are not compressed.
+TRIED = cython.declare(cython.int, 256)
+PASSED_OVER = cython.declare(cython.int, 4096)
 LEVEL = 1
 # An opened message's buffer that is larger than this is not kept.
 SCRATCH_KEEP = cython.declare(cython.Py_ssize_t, 65536)
@@ -137,6 +140,7 @@ class Packer:
         self.add_dictionary(number, content)
         self.compressor = made
         self.dictionary = number
+        self.tried = 0
         if number:
             self.samples = None
 
@@ -189,19 +193,34 @@ class Packer:
         length: cython.Py_ssize_t = m.subject_len + m.size
         data: bytes
         self.squeezed = None
-        if self.compress and length >= COMPRESS_MIN:
+        if self.compress and length >= COMPRESS_MIN and self.worth_trying():
             data = PyBytes_FromStringAndSize(cython.NULL, length)
             memcpy(PyBytes_AS_STRING(data), m.subject, m.subject_len)
             memcpy(PyBytes_AS_STRING(data) + m.subject_len, m.body, m.size)
             if self.samples is not None:
                 self.keep_sample(m)
             data = self.compressor.compress(data)
+            self.tried_bytes += length
             if PyBytes_GET_SIZE(data) + DICTIONARY_NUMBER_BYTES < length:
                 self.squeezed = data
                 length = PyBytes_GET_SIZE(data) + DICTIONARY_NUMBER_BYTES
+            self.kept_bytes += length
         if self.newest is not None:
             length += KEY_NUMBER_BYTES + self.newest.nonce_bytes + TAG_BYTES
         return length
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def worth_trying(self) -> cython.bint:
+        """Whether to compress the next message: no, for a while, when it did not help of late."""
+        self.tried += 1
+        if self.tried < TRIED:
+            return self.tried > 0
+        self.tried = 0
+        if self.samples is None and self.tried_bytes - self.kept_bytes < self.tried_bytes >> 4:
+            self.tried = -PASSED_OVER
+        self.tried_bytes = self.kept_bytes = 0
+        return self.tried == 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
