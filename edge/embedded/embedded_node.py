@@ -124,7 +124,8 @@ class EmbeddedNode:
         """JetStream of the same client: all that nats-py knows, object stores for one."""
         self._clients: list[OwnClient] = []
         self._readings: set[Reading] = set()
-        self._closed = False
+        self._end: asyncio.Task[None] | None = None
+        """What ends it, once that was asked for."""
 
     async def begin(self) -> None:
         """Connect the program's own client."""
@@ -311,18 +312,34 @@ class EmbeddedNode:
 
         Requests and publishes on their way get their answers first; later ones raise nats-py's
         ConnectionClosedError. What a consumer delivered and the program did not take goes back.
+
+        Who is cancelled meanwhile waits for the end all the same, and is cancelled then: a node
+        that ended by half would keep its store locked.
         """
-        if self._closed:
-            return
-        self._closed = True
+        if self._end is None:
+            self._end = asyncio.get_running_loop().create_task(self._close())
+        interrupted: asyncio.CancelledError | None = None
+        while not self._end.done():
+            try:
+                await asyncio.wait((self._end,))
+            except asyncio.CancelledError as error:
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
+        await self._end
+
+    async def _close(self) -> None:
+        readings = list(self._readings)
         try:
-            for reading in list(self._readings):
+            for reading in readings:
                 with _logged("the reading of a consumer"):
                     await reading.end()
             for client in reversed(self._clients):
                 with _logged("a client of the program"):
                     await client.close()
         finally:
+            for reading in readings:
+                reading.client_ended.set()
             await self.node.stop()
 
 

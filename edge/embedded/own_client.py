@@ -2,8 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from nats.aio.client import Client
@@ -19,6 +19,20 @@ PARTING_S = 2.0
 
 ADDRESS = "nats://in.process"
 """nats-py wants an address; nobody dials it."""
+
+
+@contextmanager
+def no_lost_cancellation() -> Iterator[None]:
+    """Raise CancelledError at the end of a block in which the task was cancelled.
+
+    Before Python 3.12 `asyncio.wait_for`, which nats-py uses, loses a cancellation that comes
+    together with what it waits for; the task would go on.
+    """
+    task = asyncio.current_task()
+    cancelled = task.cancelling() if task else 0
+    yield
+    if task and task.cancelling() > cancelled:
+        raise asyncio.CancelledError
 
 
 class OwnTransport(TcpTransport):
@@ -59,22 +73,24 @@ class OwnClient(Client):
         """Requests that wait for their answers."""
         self._answered = asyncio.Event()
 
-    async def request(self, *arguments: Any, **named: Any) -> Msg:
-        """As nats-py's, refused from the beginning of the end on.
+    async def connect(self, *arguments: Any, **named: Any) -> None:
+        """As nats-py's."""
+        with no_lost_cancellation():
+            await super().connect(*arguments, **named)
 
-        Before Python 3.12 `asyncio.wait_for`, which nats-py uses, loses a cancellation that comes
-        together with the answer; the task would go on.
-        """
+    async def flush(self, *arguments: Any, **named: Any) -> None:
+        """As nats-py's."""
+        with no_lost_cancellation():
+            await super().flush(*arguments, **named)
+
+    async def request(self, *arguments: Any, **named: Any) -> Msg:
+        """As nats-py's, refused from the beginning of the end on."""
         if self._parting:
             raise ConnectionClosedError
-        task = asyncio.current_task()
-        cancelled = task.cancelling() if task else 0
         self._asking += 1
         try:
-            answer = await super().request(*arguments, **named)
-            if task and task.cancelling() > cancelled:
-                raise asyncio.CancelledError
-            return answer
+            with no_lost_cancellation():
+                return await super().request(*arguments, **named)
         finally:
             self._asking -= 1
             if not self._asking:

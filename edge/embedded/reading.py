@@ -9,7 +9,6 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from nats.errors import ConnectionClosedError, Error
@@ -19,6 +18,7 @@ from nats.js.errors import APIError, NotFoundError
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
     from nats.js import JetStreamContext
 
 ACK_WAIT_S = 30.0
@@ -114,6 +114,8 @@ class Reading:
         self._leaves = False
         """It asks no more, and keeps what is on its way to give all of it back together."""
         self._news = asyncio.Event()
+        self.client_ended = asyncio.Event()
+        """Set when the client brings nothing more; nats-py would let a drain wait for ever."""
 
     async def messages(self) -> "AsyncGenerator[Msg]":
         """Endless, until `end`. Raises NotFoundError when stream or consumer are deleted, and
@@ -132,9 +134,8 @@ class Reading:
                 raise
         finally:
             self.ended = self._leaves = True
-            with suppress(Error):
-                # What is on its way comes first; what was given back before might come here again.
-                await subscription.drain()  # type: ignore[no-untyped-call]
+            # What is on its way comes first; what was given back before might come here again.
+            await self._drain(subscription)
             await self.end()
 
     async def end(self) -> None:
@@ -143,6 +144,21 @@ class Reading:
         self._news.set()
         while self._held and not self.client.is_closed:
             await self._held.popleft().nak()
+
+    async def _drain(self, subscription: "Subscription") -> None:
+        """Have all come that is on its way, unless the client ends meanwhile."""
+        waits = [
+            asyncio.ensure_future(subscription.drain()),  # type: ignore[no-untyped-call]
+            asyncio.ensure_future(self.client_ended.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+            drained, _ = await asyncio.gather(*waits, return_exceptions=True)
+        if isinstance(drained, Exception) and not isinstance(drained, Error):
+            raise drained
 
     async def _came(self, message: "Msg") -> None:
         status = (message.headers or {}).get("Status", "")
