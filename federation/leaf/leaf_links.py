@@ -81,6 +81,8 @@ class LeafLinks:
         """Bytes a second to each who dialled this node; 0 is any number."""
         self.conns: dict[int, LeafConn] = {}
         self.total = 0
+        self.failures: dict[object, tuple[str, str]] = {}
+        """Of each remote that is not linked: its account, and why the last attempt failed."""
         self.on_link_up: list[Callable[[Account], None]] = []
         """Called with the account of each link that was admitted."""
         self.advisories = Advisories(node.options.jetstream.domain)
@@ -96,6 +98,12 @@ class LeafLinks:
         self.isolate = False
         """Keep the interest of one spoke from the others."""
         node.shares.on_change.append(self._remap)
+
+    def why_apart(self, account: str) -> str:
+        """Why remotes of an account are not linked, two at most; "" when all are, or none has
+        failed."""
+        found = [text for name, text in self.failures.values() if name == account]
+        return "; ".join(found[:2])
 
     # --- life of a link ----------------------------------------------------
 

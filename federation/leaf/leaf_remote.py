@@ -137,6 +137,7 @@ class LeafRemote:
         self.state = "stopped"
         if self._task is not None:
             self._task.cancel()
+        self.links.failures.pop(self, None)
         if self._conn is not None:
             self._conn.close("Client Closed")
 
@@ -284,6 +285,7 @@ class LeafRemote:
     def _complain(self, text: str) -> None:
         """Log a failure; the same one again only after a while."""
         self.last_error = text
+        self.links.failures[self] = (self.account, text)
         now = self.links.node.loop.time()
         if count := self._found_lines.left_out(now):
             log.error("%d further failures with addresses that discovery found", count)
@@ -500,6 +502,7 @@ class LeafRemote:
         self.failures = 0
         self.connects += 1
         self.last_error = ""
+        self.links.failures.pop(self, None)
         self._logged = ("", 0.0)
 
     def status(self) -> dict[str, Any]:

@@ -124,6 +124,10 @@ class OriginDrivers:
                 )
         return ""
 
+    def why_apart(self, account: Account) -> str:
+        """Why links that the node dials for an account are not there; "" when nothing failed."""
+        return "" if self.links is None else self.links.why_apart(account.name)
+
     def kept_out(self, account: Account, via: Any, subject: str) -> str:
         """Why deliveries on a subject, or below one that ends with a dot, would not come in by the
         connection by which the origin answers; "" when they would."""

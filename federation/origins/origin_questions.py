@@ -85,4 +85,6 @@ class OriginQuestions:
         barrier = self.manager.barrier(self.account, subject, self.api)
         if barrier:
             return Barred(f"nobody answers on {subject!r}: {barrier}")
-        return Nobody(f"nobody answers on {subject!r}: the origin is not connected")
+        text = f"nobody answers on {subject!r}: the origin is not connected"
+        why = self.manager.why_apart(self.account) if self.api else ""
+        return Nobody(f"{text} ({why})" if why else text)

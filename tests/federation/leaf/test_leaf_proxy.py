@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
+from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
 from tests.federation.lab import Lab, free_port
 from tests.waiting import until
@@ -99,7 +100,18 @@ async def test_a_proxy_that_refuses_is_told_and_asked_again(lab: Lab, proxy: Pro
     port, leaf = free_port(), free_port()
     await lab.real(HUB.format(port=port, leaf=leaf), name="hub", program="real")
     config = EDGE.format(url=f"nats-leaf://127.0.0.1:{leaf}", proxy=proxy.port, login=LOGIN)
-    edge = await lab.real(config, name="edge", program="headwater")
+    store = 'jetstream { store_dir: "{store}", domain: edge }\n'
+    edge = await lab.real(store + config, name="edge", program="headwater")
     await until(lambda: len(proxy.heads) > 1, "another attempt")
     await until(lambda: "the proxy refused: 407" in edge.log.read_text(), "the log says so")
     assert base64.b64encode(b"gate:way").decode() not in edge.log.read_text()
+    js = (await lab.client(edge.port)).jetstream()
+    origin = StreamSource(name="S", external=ExternalStream(api="$JS.hub.API"))
+    await js.add_stream(StreamConfig(name="COPY", mirror=origin))
+
+    async def told() -> bool:
+        copy = (await js.stream_info("COPY")).mirror
+        assert copy is not None
+        return "the proxy refused: 407" in (copy.error or {}).get("description", "")
+
+    await until(told, "the mirror says why its origin is not there")
