@@ -146,6 +146,8 @@ class OriginFollower:
         self._progressed = self._begun = self._check_at = 0.0
         self._asked_again = False
         """Whether the last heartbeat said that the origin waits for a flow control answer."""
+        self._hidden_since = 0.0
+        """Since when such heartbeats are all that is heard; 0 when the origin tells more."""
         self._info_answers = True
         self._refused_s = 0.0
         """How long the last message that could not be stored waits; 0 when storing goes well."""
@@ -409,6 +411,7 @@ class OriginFollower:
         self._heard = False
         self._withheld = None
         self._progress = (0, 0)
+        self._hidden_since = 0.0
         self._progressed = self._begun = self._now_s()
         self.window.begin(self._begun, 0, 0)
         self._check_at = self._begun + CHECK_BEHIND_S
@@ -491,13 +494,14 @@ class OriginFollower:
         if sink.dseq != self._progress[0] or large:
             self._progressed = now
             self._quiet_tries = 0
+            self._hidden_since = 0.0
         self._progress = (sink.dseq, arrived)
         if self.health.stalled and not self.health.known_lag():
             self.health.stalled = False
         elif self.health.stalled and now - self._begun > STALLED_S:
             self.health.stalled = now - self._progressed > WATCH_S
         silent = self._silent_s(sink)
-        self.health.hears(large or silent <= SILENCE_S)
+        self.health.hears(large or (silent <= SILENCE_S and self._tells(now)))
         if silent > SILENCE_S and not self.health.stalled:
             self.health.cause = f"nothing was heard for {SILENCE_S:.0f} s"
             self.driver.manager.doubt(self.stream.account)
@@ -516,6 +520,16 @@ class OriginFollower:
         if self.mirror and lag is not None and lag < NEAR:
             self.driver.is_near()
         self._announce_state()
+
+    def _tells(self, now: float) -> bool:
+        """Whether the origin told of late what is still to come. One that waits for an answer to
+        flow control may have any number of messages; it is asked for it."""
+        hidden = now - self._hidden_since if self._hidden_since else 0.0
+        if hidden > MISSED_S:
+            self._check_at = min(self._check_at, now)
+        if hidden > SILENCE_S and not self.health.stalled:
+            self.health.cause = "the origin gets no answer from here"
+        return hidden <= SILENCE_S
 
     def _withholds_again(self) -> bool:
         """Whether several consumers in a row sent something that did not come, as they say."""
@@ -555,6 +569,7 @@ class OriginFollower:
             # What it has sent may still be on its way. Heartbeats cannot: they come in between.
             self._withheld = not delivered or not fields.get("push_bound")
             if self._listens_to(sink):
+                self._hidden_since = 0.0
                 self.health.said(int(fields["num_pending"]) + max(0, delivered - sink.dseq))
         except (OriginError, *BAD_JSON, KeyError, TypeError, ValueError, AttributeError):
             pass
@@ -584,6 +599,10 @@ class OriginFollower:
             return
         stalled = fields.get(b"nats-consumer-stalled")
         self._asked_again = bool(stalled)
+        if not stalled:
+            self._hidden_since = 0.0
+        elif not self._hidden_since:
+            self._hidden_since = self._now_s()
         if stalled and not self.window.held:
             sink.owe(stalled)
         elif stalled:

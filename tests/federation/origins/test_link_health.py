@@ -94,6 +94,36 @@ async def test_what_a_dead_link_hides_is_unknown(
     assert "headwater" not in healthz(made.edge)
 
 
+async def test_an_origin_that_hears_nothing_hides_what_it_has(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line passes nothing from the edge to the hub, and everything back. So the origin waits
+    for an answer to flow control, and tells by its heartbeats that it does, and no more."""
+    monkeypatch.setattr(origin_follower, "INFO_TIMEOUT_S", 1.0)
+    made = await line(lab)
+    await made.publish("BULK", 10, 1000)
+    await made.mirror("COPY", "BULK")
+    follower, store = made.follower("COPY"), made.store("COPY")
+    await until(lambda: store.messages == 10 and follower.health.state == "live", "it is live")
+    made.wire.alter = lambda data: b""
+    js = (await lab.client(client_port(made.hub))).jetstream()
+    while not follower._asked_again:
+        last = (await js.publish("bulk", bytes(100_000))).seq
+
+        def taken(last: int = last) -> bool:
+            return store.last_seq == last or follower._asked_again
+
+        await until(taken, "it is taken, or the origin waits")
+    await until(lambda: follower.health.lag() is None, "the origin tells nothing", 20)
+    assert follower.health.state == "offline"
+    assert "no answer from here" in follower.health.cause
+    assert sample(made, "pending_messages") == "NaN"
+    made.wire.alter = bytes
+    made.wire.cut()
+    await until(lambda: store.last_seq == last and follower.health.lag() == 0, "it has all", 20)
+    assert follower.health.state == "live"
+
+
 async def test_a_stream_that_is_not_there_is_said(lab: Lab) -> None:
     made = await line(lab)
     await made.mirror("COPY", "NOWHERE")
