@@ -146,6 +146,8 @@ class Packers:
                 data = store.packer.seal_blob(content, PURPOSE)
                 file = TwoCopyFile(dictionary_path(store.directory, number))
                 background.submit(lambda: file.write(data), lambda _, bad: written(content, bad))
+            else:
+                store.packer.on_samples = None
 
         def written(content: bytes, error: BaseException | None) -> None:
             if store.closed:
@@ -156,6 +158,7 @@ class Packers:
                 save_number(content)
                 store.packer.use_dictionary(number, content)
             except (OSError, StoreError) as failure:
+                store.packer.on_samples = None
                 log.warning(
                     "the stream in %s compresses without a dictionary, since none can be "
                     "stored: %s",

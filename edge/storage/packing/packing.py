@@ -212,12 +212,14 @@ class Packer:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def worth_trying(self) -> cython.bint:
-        """Whether to compress the next message: no, for a while, when it did not help of late."""
+        """Whether to compress the next message: no, for a while, when it did not help of late,
+        and no dictionary is on its way that may help."""
+        settled: cython.bint = self.dictionary != 0 or self.on_samples is None
         self.tried += 1
         if self.tried < TRIED:
             return self.tried > 0
         self.tried = 0
-        if self.samples is None and self.tried_bytes - self.kept_bytes < self.tried_bytes >> 4:
+        if settled and self.tried_bytes - self.kept_bytes < self.tried_bytes >> 4:
             self.tried = -PASSED_OVER
         self.tried_bytes = self.kept_bytes = 0
         return self.tried == 0

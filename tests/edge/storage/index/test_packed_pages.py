@@ -210,7 +210,7 @@ def test_more_pages_stay_open_while_old_ones_are_written(harness: Harness) -> No
     store = harness.create()
     store.open_least = store.open_wanted = 4
     fill(harness, store, 20_000, 1)
-    few = store.open_wanted
+    few = store.open_least
     for sequence in range(2, 20_000, 2):
         store.delete(sequence)
         harness.breathe()
