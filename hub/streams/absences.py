@@ -68,6 +68,8 @@ class Held(msgspec.Struct, array_like=True, frozen=True):
     reply: bytes
     headers: bytes
     payload: bytes
+    term: int = 0
+    """In which the node leads that it is given to, as far as the giver knows; 0: it does not."""
 
     @property
     def size(self) -> int:
@@ -172,7 +174,7 @@ class Absences:
         if not self._is_past(notice) and self._is_known(notice):
             self._announce(b"leaves", notice)
             if not self._stopped:
-                self._begin(notice, routes)
+                self._begin(notice, routes - self._holders.get(notice.group, set()))
         return routes
 
     def ending(self, assignment: Any, term: int) -> None:
@@ -432,25 +434,46 @@ class Absences:
         self._announce(b"released", notice)
 
     def _send(self, to: int, held: Held) -> bool:
-        body = msgspec.msgpack.encode(held)
+        term, leader = self._led.get(held.group, (0, 0))
+        known = msgspec.structs.replace(held, term=term if leader == to else 0)
+        body = msgspec.msgpack.encode(known)
         return self.transport.send_beside(to, held.account, b"held", body)
 
     def _hand_in(self, held: Held, conn: RouteConn | None = None) -> None:
         """Give a message to the stream that it is for, or let it wait on when nobody leads that.
         `conn` is the route that it came on: a leader that is about to leave takes what is on its
         way there, or this message would be behind what follows."""
+        if self._is_late(held):
+            self._refuse(held)
+            return
         stream = self._stream(held)
         if stream is not None:
             for sink in stream.account.sinks(held.subject):
                 owner = getattr(getattr(sink, "consumer", None), "stream", None)
                 mine = isinstance(sink, IngestSink) and sink.stream is stream
-                message = (held.subject, held.reply, held.headers, held.payload)
-                sender = conn if isinstance(sink, LastIngest) else None
-                if (mine or owner is stream) and hand_to(sink, *message, sender):
+                if (mine or owner is stream) and self._give(sink, held, conn):
                     return
         absence = self.absent.get(held.group)
         if absence is None or not self._hold(absence, held):
             self._refuse(held)
+
+    def _is_late(self, held: Held) -> bool:
+        """Whether a message was given to this node for an earlier time as the leader: what its
+        client said later may be in the stream."""
+        now = self._led.get(held.group, (0, 0))[0]
+        return 0 < held.term < now and held.has_order
+
+    def _give(self, sink: Any, held: Held, conn: RouteConn | None) -> bool:
+        """Give a message to a sink; whether it took it."""
+        message = (held.subject, held.reply, held.headers, held.payload)
+        if not isinstance(sink, LastIngest):
+            return hand_to(sink, *message)
+        # A node that holds is heard no more but for what it held: that is not taken twice.
+        shut, sink.shut = sink.shut, None
+        try:
+            return hand_to(sink, *message, conn)
+        finally:
+            sink.shut = shut
 
     def _refuse(self, held: Held) -> None:
         """Let whoever waits for an answer hear that nobody listens (status 503)."""

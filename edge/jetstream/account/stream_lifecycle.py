@@ -250,9 +250,12 @@ def serve_reads(js: StreamOwner, stream: Stream) -> None:
 
 def accept_in_flight(js: StreamOwner, stream: Stream, senders: set[Any]) -> None:
     """Have other nodes send no more publishes here; what is on its way from `senders` (routes) is
-    still taken. Pull requests and acks are for others from now on."""
+    still taken, but for those that hold it. Pull requests and acks are for others from now on."""
+    shut = next((sink.shut for sink in stream.sinks if isinstance(sink, IngestSink)), None)
     others = [sink for sink in sinks(js, stream) if not isinstance(sink, IngestSink)]
     last = [LastIngest(stream, each.encode(), senders) for each in stream.config.subjects]
+    for sink in last:
+        sink.shut = shut
     stream.listen(others + last)
     for consumer in stream.consumers.values():
         consumer_wiring.hush(consumer)

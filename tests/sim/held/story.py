@@ -58,6 +58,8 @@ class Story:
         self.holding: dict[str, int] = {}
         self.last_pull: Said | None = None
         self.parted: tuple[str, str] | None = None
+        self.stalled: tuple[str, str] | None = None
+        """Parted nodes that do not know."""
 
     def run(self) -> Outcome:
         """The whole of it. Raises Violation; `world.trace` says what happened."""
@@ -201,7 +203,8 @@ class Story:
         found = member.absences
         name = f"{kind}.{member.name}.{self.numbers}".encode()
         held = found is not None and bool(found.absent)
-        return Said(name, member.name, member.life, self.world.now_ns, held)
+        stalled = self.stalled is not None and member.name in self.stalled
+        return Said(name, member.name, member.life, self.world.now_ns, held, stalled)
 
     def _publish(self, member: Member, count: int) -> None:
         for _ in range(count):
@@ -333,6 +336,7 @@ class Story:
         silently = bool(step.b % 2) and not self.setting.listened
         self.world.note(f"{one} and {other} are parted {'silently' if silently else ''}")
         self.parted = (one, other)
+        self.stalled = self.parted if silently else None
         self.mesh.part(one, other, silently)
         self.world.later((200 + step.c % 3000) * MS_NS, self._join)
 
@@ -341,7 +345,7 @@ class Story:
             self.world.note("the parted nodes are joined")
             self.book.trouble(loses=False)
             self.mesh.join(*self.parted)
-            self.parted = None
+            self.parted = self.stalled = None
 
     def _do_look(self, step: Step) -> None:
         member = self._leader()

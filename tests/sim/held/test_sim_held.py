@@ -10,14 +10,16 @@ from tests.sim.held.story import Story
 from tests.sim.jetstream.plan import Step
 from tests.sim.planted.bug import Bug
 
-KNOWN_SEEDS = (13, 106, 120355, 7300053, 7300457)
+KNOWN_SEEDS = (13, 106, 120355, 7300053, 7300457, 7301772, 7301635)
 """They found bugs. A leader to which a route came up again, or a stalled one went on, did not know
 that the node at its end held messages, and took them twice (13). A leader that handed over went on
 handing out messages, which nobody wrote down, so their acks had no answer (106). A node to which
 a leader's messages went, and which led no more, gave them to the next one too late (120355).
 A node that had asked to found the cluster, and found it changed, kept its promise of the others, so
 that nobody founded one (7300053). Acks that came by a route got no answer where there was no room
-for them (7300457)."""
+for them (7300457). A leader that left took from a node that still held what its clients said
+(7301772). Messages that a route delayed until their node led again came behind newer ones
+(7301635)."""
 SAMPLE = ("given-twice", "newest-first")
 """The others: `make sim-held ARGS=--bugs`."""
 
