@@ -26,6 +26,7 @@ class Side:
     recipe: Recipe
     version: str = ""
     startup: list[float] = field(default_factory=list)
+    startup_bare: list[float] = field(default_factory=list)
     rss_idle: list[float] = field(default_factory=list)
     rss_after: list[float] = field(default_factory=list)
 
@@ -155,6 +156,9 @@ class Comparison:
         return self.report
 
     def _round(self, number: int) -> None:
+        for side in self.report.sides():
+            with Server(side.recipe.bare(), parent=self._plan.parent) as server:
+                side.startup_bare.append(server.startup)
         with contextlib.ExitStack() as stack:
             servers = [
                 (side, stack.enter_context(Server(side.recipe, parent=self._plan.parent)))

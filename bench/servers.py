@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -73,6 +73,12 @@ class Recipe:
             word.replace("{port}", str(port)).replace("{dir}", str(directory))
             for word in self.command
         ]
+
+    def bare(self) -> "Recipe":
+        """The same server without JetStream, where that is a matter of flags; else itself."""
+        if self.config or any("{" in word for word in self.command):
+            return self
+        return replace(self, command=(*self.command, "-a", HOST, "-p", "{port}"))
 
 
 def program(name: str) -> str:
