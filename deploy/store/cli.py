@@ -126,9 +126,11 @@ def backup(
 @click.option("--stream", "names", multiple=True, help="A stream; all when none is named.")
 @click.option("--as", "name", default="", help="Another name for it; it listens to that alone.")
 @click.option("--account", default="", help="The account to restore to (stopped node).")
+@click.option("--replicas", type=click.IntRange(1, 5), help="So many (a stopped node: always 1).")
 def restore(
     source: str, store_dir: str, config: str, as_json: bool, server: str, creds: str, user: str,
     password: str, tlsca: str, names: tuple[str, ...], name: str, account: str,
+    replicas: int | None,
 ) -> None:  # fmt: skip
     """Put streams of a backup back; one that is there already is never overwritten."""
     from headwater.deploy.store import local, remote
@@ -149,6 +151,8 @@ def restore(
                             pass
                         continue
                     target = local.renamed(found.config, name)
+                    if replicas is not None:
+                        target = {**target, "num_replicas": replicas}
                     told = show.of(found.name, reader)
                     count = remote.put(client, found, target, told)
                     rows.append({"account": "", "stream": target["name"], "messages": count})

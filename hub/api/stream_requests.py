@@ -46,6 +46,8 @@ from headwater.security.errors import StepsExceeded
 
 log = logging.getLogger("headwater.meta")
 
+ANNOUNCED_SECONDS = 4.0
+"""A request for a stream waits so long for nodes that have yet to tell of theirs."""
 STALE_TRIES = 5
 """Of a change that comes too late each time."""
 
@@ -87,6 +89,7 @@ class StreamRequests:
         self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
     ) -> StreamCreated:
         """STREAM.CREATE.<stream>"""
+        await self._streams_announced()
         wanted = api_stream.wanted_stream(tokens, payload, ctx)
         apart = await long_work.find_apart(wanted.subjects)
         scope = self._scope(js, wanted.pedantic, wanted.num_replicas, apart)
@@ -124,6 +127,17 @@ class StreamRequests:
             if error.err_code != errors.CLUSTER_NOT_AVAIL.err_code:
                 await self.drop(done)
             raise
+
+    async def _streams_announced(self) -> None:
+        """Let nodes that come with streams of their own tell of them first. Another stream that
+        got the name of one of these would take its place."""
+        founding = self.cluster.founding
+        if founding.awaits_streams():
+            announced = asyncio.Event()
+            founding.when_announced.append(announced.set)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ANNOUNCED_SECONDS):
+                    await announced.wait()
 
     def checked(
         self, js: AccountJetStream, wanted: StreamConfig, scope: stream_config.Scope
@@ -172,9 +186,15 @@ class StreamRequests:
         members = self.cluster.state.members
         if old is None:
             return [members[n].boot for n in peers]
-        kept = dict(zip(old.peers, old.boots, strict=False))
+        kept = self._disks(old)
         now = self.cluster.jetstream.kernel.clock()
         return [kept.get(n) or max(now, members[n].boot + 1) for n in peers]
+
+    def _disks(self, stream: Assignment) -> dict[int, int]:
+        """Which disk of each of its nodes is meant. Earlier versions did not say it of a stream
+        that was there before the cluster: it is on the disk with which the node was taken in."""
+        boots = stream.boots or [self.cluster.state.boot_of(n) for n in stream.peers]
+        return dict(zip(stream.peers, boots, strict=True))
 
     async def made(self, assignment: Assignment) -> StreamInfo:
         """A stream's info, once it is in force where it is led. Raises JetStreamError."""
@@ -209,6 +229,7 @@ class StreamRequests:
         self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
     ) -> StreamInfo:
         """STREAM.UPDATE.<stream>"""
+        await self._streams_announced()
         return await self.again(lambda: self._update(js, tokens, payload, ctx))
 
     async def _update(
@@ -271,7 +292,7 @@ class StreamRequests:
             num_replicas=old.stream_config.num_replicas,
             placement=old.stream_config.placement,
             peers=old.peers,
-            boots=old.boots,
+            boots=list(self._disks(old).values()),
         )
         wanted = self.with_peers(old, peers, moves, origin)
         done = await self.submit(msgspec.structs.replace(wanted, config=raw(config)))
@@ -293,7 +314,7 @@ class StreamRequests:
             return wanted
         if old.group == NO_GROUP:
             wanted.group = NEW_GROUP
-            wanted.founders = dict(zip(old.peers, old.boots, strict=True))
+            wanted.founders = self._disks(old)
         before = old.change or Change(began_ns=self.cluster.jetstream.kernel.clock(), origin=origin)
         wanted.change = msgspec.structs.replace(
             before,

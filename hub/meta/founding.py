@@ -52,6 +52,8 @@ class Hello(msgspec.Struct, kw_only=True):
     """The newest version of streams' entries that it knows."""
     leaving: bool = False
     """It is about to stop: nothing is placed on it, and no leadership handed to it."""
+    unannounced: int = 0
+    """Streams of its own that the cluster does not know yet."""
     founds: bool | None = None
     """It asks the others whether it may found a cluster; None: it does not say."""
 
@@ -88,6 +90,8 @@ class Founding:
         self.heard: dict[int, Heard] = {}
         self.introduced: set[int] = set()
         """Nodes that have said hello on the route that they have now."""
+        self.when_announced: list[Callable[[], None]] = []
+        """Called once, when no node has streams any more that it has yet to tell of."""
         self.began = self._now()
         self.agreed = 0
         """The node that may found a cluster with this one."""
@@ -135,6 +139,11 @@ class Founding:
         heard = self.heard.get(number)
         return heard.hello if heard is not None else None
 
+    def awaits_streams(self) -> bool:
+        """Whether a node is there that has yet to tell of streams of its own."""
+        hellos = (self.hello_of(number) for number in self.present() if self.is_online(number))
+        return any(hello is not None and hello.unannounced for hello in hellos)
+
     def _name(self, number: int) -> str:
         if number == self.transport.number:
             return self.describe().name
@@ -151,6 +160,13 @@ class Founding:
         body = msgspec.json.encode(self.own())
         for number in list(self.transport.conns):
             self.transport.send(number, b"hello", body)
+        self._look_for_streams()
+
+    def _look_for_streams(self) -> None:
+        if self.when_announced and not self.awaits_streams():
+            waiting, self.when_announced = self.when_announced, []
+            for each in waiting:
+                each()
 
     def _peer_changed(self, number: int, there: bool) -> None:
         if there:
@@ -174,6 +190,7 @@ class Founding:
             self.say()
         self.consider()
         self._apply()
+        self._look_for_streams()
 
     # -- joining and founding -----------------------------------------------------
 

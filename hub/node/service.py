@@ -49,7 +49,7 @@ ARRIVAL_SECONDS = 0.1
 """That a handover waits for what other nodes have sent."""
 HAND_OVER_SECONDS = 2.0
 """That a stop waits for other nodes to lead what is led here."""
-ACCOUNT = "$RAFT"
+ACCOUNT = stream_lifecycle.CLUSTERS_OWN
 """Of the store's streams that hold the state of groups which are no user's."""
 
 
@@ -246,6 +246,8 @@ class ClusterService:
         if cluster is None or self._transport.closed:
             return
         self._ticker = cluster.jetstream.kernel.loop.call_later(HELLO_SECONDS, self._tick)
+        applier = cluster.applier
+        applier.find_unknown()
         cluster.founding.tick()
         if self.leaving:
             self.hand_over()
@@ -257,8 +259,6 @@ class ClusterService:
             self.completing.tick()
         if self.usage_watch is not None:
             self.usage_watch.tick()
-        applier = cluster.applier
-        applier.find_unknown()
         applier.leave_groups()
         if self._groups is not None and self._state.rest.identity:
             self._groups.cluster = f"{self._state.rest.identity:016x}"
@@ -290,6 +290,7 @@ class ClusterService:
             monitor=self._monitor(),
             emptied=self.cluster.applier.emptied if self.cluster is not None else False,
             leaving=self.leaving,
+            unannounced=len(self.cluster.applier.unknown) if self.cluster is not None else 0,
             entries=KNOWN_VERSION,
         )
 
@@ -448,6 +449,7 @@ class ClusterService:
             log.debug("the leader does not hear of streams of this node: %s", error)
         finally:
             self._telling = False
+            cluster.founding.say()
 
     async def _offer(self, cluster: Cluster, stream: "Stream") -> None:
         assignment = Assignment(
@@ -476,6 +478,10 @@ class ClusterService:
         assignment = decode(body)
         if cluster is None or not isinstance(assignment, Assignment):
             raise CallFailed("no stream")
+        if not assignment.boots:
+            if any(number not in cluster.state.members for number in assignment.peers):
+                raise CallFailed("its node is no member yet")
+            assignment.boots = [cluster.state.boot_of(number) for number in assignment.peers]
         try:
             done = await cluster.group.submit(assignment)
         except NoLeader as error:

@@ -64,6 +64,10 @@ def pack(
     return msgspec.json.encode(Meta(raw, created_ns, incarnation, group, cluster))
 
 
+CLUSTERS_OWN = "$RAFT"
+"""The account of what a cluster keeps for itself: no stream of it is for anybody."""
+
+
 def group_of(meta: bytes) -> int:
     """The Raft group of the stream that `pack` described; 0 with one replica."""
     try:

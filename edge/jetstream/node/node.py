@@ -120,6 +120,8 @@ class NodeJetStream:
         """The handlers of the API; a cluster puts its own around them before `open`."""
         self.api_subjects: tuple[bytes, ...] = (b"$JS.API.>",)
         """What accounts listen on for requests of the API."""
+        self.idle_replicas: list[tuple[str, str]] = []
+        """Account and name of streams of a cluster that are stored here; this node runs alone."""
         self.on_stored: Callable[[list[Any]], list[Any]] = lambda found: found
         """Given the streams that storage has found; returns those to bring back as they are."""
         self.stream_cluster_info: Callable[[Stream], ClusterInfo] | None = None
@@ -190,7 +192,9 @@ class NodeJetStream:
         )
         for found in streams:
             if stream_lifecycle.group_of(found.meta):
-                continue  # whoever drives its group says when it lives
+                # A node in a cluster has taken these out: its groups say when they live.
+                self._on_replica(found)
+                continue
             js = self.account_js(found.account)
             try:
                 stream_lifecycle.recover(js, found.meta, found.store)
@@ -208,6 +212,19 @@ class NodeJetStream:
         self.age_watch.start()
         if recovered:
             log.info("  Restored %d streams", recovered)
+
+    def _on_replica(self, found: Any) -> None:
+        """A replica of a cluster's stream is stored here, and this node runs alone."""
+        if found.account == stream_lifecycle.CLUSTERS_OWN:
+            return
+        text = (
+            f"stream '{found.label}' is kept, and not served: it has replicas on other nodes, and "
+            "this node is in no cluster. Start it with its `cluster` block, or put a copy of the "
+            "stream elsewhere: `headwater store backup` and `restore`"
+        )
+        log.error("%s", text)
+        self.idle_replicas.append((found.account, found.name))
+        self.store().report(Problem(ProblemKind.UNSERVED, text, found.label))
 
     def store_options(self) -> StoreOptions:
         """How the node stores, by its options."""

@@ -13,6 +13,7 @@ import msgspec
 
 from headwater.edge.broker.account import Account
 from headwater.edge.conf.options import Options
+from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.backup.backup import BackupSender, Restore
 from headwater.edge.jetstream.backup.backup_file import BackedUp, BackupError, BackupWriter
 from headwater.edge.jetstream.config import stream_config
@@ -38,6 +39,8 @@ class OfflineJetStream(NodeJetStream):
         super().__init__(Kernel(asyncio.get_running_loop()), options, self._account)
         self.directory = directory
         self.origin_driver_factory = lambda stream: None
+        self.replicas: list[Any] = []
+        """Stored streams that have replicas on other nodes; they are no streams of this one."""
 
     def _account(self, name: str) -> Account:
         if name not in self._accounts:
@@ -52,6 +55,18 @@ class OfflineJetStream(NodeJetStream):
             stream.timers.stop()
         if self.age_watch is not None:
             self.age_watch.stop()
+
+    def _on_replica(self, found: Any) -> None:
+        if found.account != stream_lifecycle.CLUSTERS_OWN:
+            self.replicas.append(found)
+
+    def revive_replicas(self) -> None:
+        """Make the replicas streams of this node. Only for a shadow: the others of their groups
+        know nothing of what such a stream does. Raises msgspec.DecodeError."""
+        for found in self.replicas:
+            js = self.account_js(found.account)
+            stream_lifecycle.recover(js, found.meta, found.store).timers.stop()
+        self.replicas = []
 
     def all_streams(self) -> list[Stream]:
         """Of every account."""
@@ -68,6 +83,7 @@ async def backup(
         js = OfflineJetStream(options, cast(Path, shadow_of(lock.root)))
         js.open()
         try:
+            js.revive_replicas()
             streams = [one for one in js.all_streams() if not wanted or one.name in wanted]
             missing = wanted - {one.name for one in streams}
             if missing:
@@ -139,14 +155,15 @@ class Restorer:
     async def restore(
         self, found: BackedUp, account: str, config: StreamConfig, progress: Callable[[], None]
     ) -> int:
-        """Restore one stream; returns its messages. All of it is there, or nothing. Raises
-        BackupError, JetStreamError, StoreError, OSError."""
+        """Restore one stream, with one replica; returns its messages. All of it is there, or
+        nothing. Raises BackupError, JetStreamError, StoreError, OSError."""
         js = self.js.account_js(account)
         if config.storage != "file":
             raise BackupError(f"stream '{config.name}' lives in memory; restore it into a server")
-        if config.name in js.streams:
+        replicas = {(found.account, found.name) for found in self.js.replicas}
+        if config.name in js.streams or (account, config.name) in replicas:
             raise BackupError(f"a stream '{account} > {config.name}' is there already")
-        taking = OfflineRestore(js, config)
+        taking = OfflineRestore(js, msgspec.structs.replace(config, num_replicas=1))
         self.storage.making = True
         try:
             count = await self._restore_stream(taking, found, progress)

@@ -184,6 +184,9 @@ def _store_problems(node: NodeView) -> Iterator[HealthError]:
     view = node.jetstream.cluster_view
     for text in view.health() if view is not None else ():
         yield HealthError("STREAM", error=f"JetStream {text}")
+    for account, stream in node.jetstream.idle_replicas:
+        text = f"JetStream stream '{account} > {stream}' could not be recovered"
+        yield HealthError("STREAM", account, stream, error=text)
     log = getattr(node.jetstream.storage, "log", None)
     failure = None if log is None else log.failure
     if failure is not None:
