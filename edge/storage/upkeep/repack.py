@@ -209,7 +209,12 @@ class Repacker:
             return
         self._checkpoint_as_usual()
         for segment in store.segments:
-            segment.stale = segment.sealed = True
+            segment.sealed = True
+            if segment.last:
+                segment.stale = True
+            else:
+                # It tells of removals alone: nothing in it is packed, but its index may be.
+                segment.indexed = False
         self._rewrite()
 
     def _checkpoint_as_usual(self) -> None:

@@ -26,6 +26,35 @@ def repacked(harness: Harness) -> None:
     harness.until(lambda: not node.repacker.waiting and not node.eraser._pending)
 
 
+def test_a_segment_without_messages_is_passed_over(tmp_path: Path) -> None:
+    """The newest segment has nothing but what tells of a removal."""
+    harness = Harness(tmp_path, sealed=True)
+    harness.open()
+    store = harness.create()
+    fill(harness, store, 1, 300)
+    harness.close()
+    (store,) = harness.open()
+    store.segments[-1].sealed = True  # As if it were full.
+    store.delete(5, False)
+    harness.commit()
+    harness.close()
+    harness.options.keys = KeyRing(OTHER, (KEY,))
+    (store,) = harness.open()
+    assert (store.segments[-1].last, store.segments[-1].live) == (0, 0)
+    repacked(harness)
+    (row,) = identity(store)["keys"]
+    assert row["number"] == 2
+    fill(harness, store, store.last_seq + 1, store.last_seq + 100)
+    want = contents(store)
+    for again in (harness.crash, harness.close):
+        again()
+        harness.options.keys = KeyRing(OTHER)
+        (store,) = harness.open()
+        assert harness.node.problems == []
+        assert contents(store) == want
+    harness.end()
+
+
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("stop", ["crash", "close"])
 def test_key_is_replaced_everywhere(tmp_path: Path, compressed: bool, stop: str) -> None:
