@@ -15,13 +15,14 @@ PAGE = "jsz?acc=A&streams=1&consumers=1&config=1"
 
 def row(name: str, detail: dict[str, Any]) -> dict[str, Any]:
     """What a node shows of a stream: who leads, what it has, and its consumers."""
-    leader = detail["cluster"]["leader"]
+    leader = detail["cluster"].get("leader", "")
     consumers = {
         one["name"]: (one["delivered"]["stream_seq"], one["ack_floor"]["stream_seq"])
         for one in detail.get("consumer_detail", [])
     }
     peers = {each["name"] for each in detail["cluster"].get("replicas", [])}
     return {
+        "led": bool(leader),
         "leads": leader == name,
         "leader_among_peers": leader in peers,
         "itself_among_peers": name in peers,
@@ -88,17 +89,22 @@ async def test_every_node_shows_its_replicas(tmp_path: Path) -> None:
         async with begin(tmp_path / begin.__name__, 3, monitored) as port:
             await filled(f"127.0.0.1:{port}")
 
-            async def all_equal(ports: list[int] = monitors) -> bool:
-                rows = [each for each in await shown(ports) if each["stream"] == "S"]
-                # nats-server has an R1 consumer on one node of the three, any of them.
-                seen = {str((each["state"], each["consumers"].get("c"))) for each in rows}
-                return len(rows) == 3 and len(seen) == 1
+            found: list[Any] = []
 
-            await until(all_equal, "all nodes have everything")
-            rows = await shown(monitors)
-            for each in rows:
+            async def all_there(ports: list[int] = monitors, found: list[Any] = found) -> bool:
+                rows = await shown(ports)
+                of_three = [each for each in rows if each["stream"] == "S"]
+                # nats-server has an R1 consumer on one node of the three, any of them.
+                seen = {str((each["state"], each["consumers"].get("c"))) for each in of_three}
+                found[:] = [rows, await shown(ports, f"{PAGE}&stream-leader-only=1")]
+                led_here = [each["stream"] for each in found[1]]
+                whole = len(of_three) == 3 and len(seen) == 1 and led_here == ["ONE", "S"]
+                return whole and all(each["led"] for each in rows)
+
+            await until(all_there, "all nodes have everything")
+            for each in found[0]:
                 each["consumers"].pop("alone", None)
                 each.pop("counted")
-            only_led = await shown(monitors, f"{PAGE}&stream-leader-only=1")
-            answers.append((rows, [each["stream"] for each in only_led], await totals(monitors)))
+            led_here = [each["stream"] for each in found[1]]
+            answers.append((found[0], led_here, await totals(monitors)))
     assert answers[1] == answers[0]
