@@ -214,6 +214,8 @@ def test_more_pages_stay_open_while_old_ones_are_written(harness: Harness) -> No
     for sequence in range(2, 20_000, 2):
         store.delete(sequence)
         harness.breathe()
+    harness.commit()
+    harness.settle()
     assert store.open_wanted > few
     assert store.messages == 20_000 - 9_999
     assert store.deleted(3) == [2, 4, 6]
