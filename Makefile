@@ -128,6 +128,7 @@ client-javascript:
 
 client-go:
 	@if command -v go >/dev/null; then cd tests/clients/go && go build -o tour .; fi
+	@if command -v go >/dev/null; then cd tests/clients/orbit && go build -o tour .; fi
 	@if command -v go >/dev/null; then GOBIN=$(CURDIR)/tests/clients/tools go install github.com/nats-io/natscli/nats@v0.5.0; fi
 
 client-c:  # The library is the package libnats-dev of Debian.

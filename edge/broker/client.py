@@ -36,6 +36,7 @@ from cython.cimports.headwater.edge.wire.numbers import parse_size, put_number
 from cython.cimports.libc.string import memchr, memcpy, strlen
 
 from headwater.edge.broker.client_lines import tell_error, tell_payload
+from headwater.edge.subjects.visit_order import place
 from headwater.edge.wire.connect_fields import connect_fields
 from headwater.edge.wire.json_objects import object_in
 
@@ -569,9 +570,11 @@ class ClientConn(Conn):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def answer_no_responders(self, m: cython.pointer(Msg)) -> cython.int:
-        """Tell the requester, and nobody else, that no one listens (status 503)."""
+        """Tell the requester, and nobody else, that no one listens (status 503): the subscription
+        to the reply subject, where a wildcard of the same client takes it, too."""
         answer: Msg
         sink: Sink
+        told: Sink = None
         subject: bytes = PyBytes_FromStringAndSize(
             cython.cast(cython.p_char, m.subject), m.subject_len
         )
@@ -587,9 +590,10 @@ class ClientConn(Conn):
         answer.via = MADE
         for item in self.account.match(m.reply, m.reply_len).plain:
             sink = item
-            if sink.owner is self:
-                sink.deliver(cython.address(answer), None)
-                break
+            if sink.owner is self and (told is None or place(sink.subject) < place(told.subject)):
+                told = sink
+        if told is not None:
+            told.deliver(cython.address(answer), None)
         return 0
 
     @cython.cfunc

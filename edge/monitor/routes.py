@@ -48,7 +48,7 @@ def _cluster(node: "NodeView") -> Any:
     """What a node knows of its cluster. Raises MonitorError where it is in none."""
     view = node.jetstream.cluster_view if node.jetstream is not None else None
     if view is None:
-        raise MonitorError("this node is in no JetStream cluster", 404)
+        raise MonitorError("No Raft nodes registered", 404)
     return view
 
 

@@ -21,6 +21,7 @@ TOURS = {
         DENO,
     ),
     "go": (["go/tour"], "go/tour"),
+    "orbit": (["orbit/tour"], "orbit/tour"),
     "c": (["c/tour"], "c/tour"),
     "rust": (["rust/target/debug/tour"], "rust/target/debug/tour"),
     "java": (["java", "-cp", "java/classes:java/lib/*", "Tour"], "java/classes/Tour.class"),

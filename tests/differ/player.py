@@ -26,7 +26,7 @@ AGES = re.compile(r'"max_age": [1-9]|TTL|_ttl": ([1-9]|true)|"name": "%M"')
 """What a history has in it whose messages end by themselves."""
 
 ORIGINS = re.compile(r"(Nats-Stream-Source: .* )\S+")
-LATE = re.compile("consumer_(delete|reset)_response")
+LATE = re.compile("(consumer_(delete|reset)|stream_delete)_response")
 
 HELD = api("STREAM.INFO.%", {"subjects_filter": ">"})
 

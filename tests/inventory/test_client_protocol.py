@@ -30,7 +30,18 @@ def login(user: str, **more: object) -> bytes:
     return b"CONNECT " + json.dumps(fields).encode() + b"\r\n"
 
 
+REPLIES = [b"r.a.b r.a.*", b"r.a.* r.a.b", b"r.> r.a.b r.*.b", b"r.a.b r.*.b r.a.>", b"> r.*.* r.a.b"]
+"""Subscriptions that all take the word that nobody listens; one of them gets it."""
+
+
+def subscribed(patterns: bytes) -> bytes:
+    """A request for nobody, when these are listened on."""
+    lines = [b"SUB %b %d\r\n" % each for each in zip(patterns.split(), range(9), strict=False)]
+    return b"".join(lines) + b"PUB nobody r.a.b 0\r\n\r\n"
+
+
 CASES: dict[str, tuple[str, bytes]] = {
+    **{f"nobody told by {each.decode()}": ("", FREE + subscribed(each)) for each in REPLIES},
     "unknown operation": ("", b"NOPE\r\n"),
     "an operation of servers": ("", FREE + b"RS+ A b\r\n"),
     "one of leaf nodes": ("", FREE + b"LS+ b\r\n"),
