@@ -72,6 +72,8 @@ HISTORIES = {
     "backoff nats-server waits longer, by what the wait of this delivery is above the first one",
     "ended in turn": "each message ends when it is old enough, so a consumer that waited for acks "
     "of the first ones goes on with the next. nats-server ends several at once, maybe all",
+    "ended before a purge": "what was old enough at a purge had ended, and is not counted in it. "
+    "nats-server may end it later",
     "nothing left behind a purge": "a pull that does not wait, but for acks of others, ends as "
     "soon as a purge leaves nothing. nats-server lets it wait until its time is over",
     "moments": "a schedule whose time is past is carried out at once; nats-server does so within a "
@@ -133,6 +135,7 @@ LEAVES = re.compile(r'MSG\.DELETE|max_msgs|max_bytes|max_age|Nats-(TTL|Rollup|Sc
 NO_WAIT_ENDS = re.compile(
     r"404 No Messages|408 Request Timeout|\\r\\nNats-Pending-(Messages|Bytes): \d+"
 )
+PURGED = re.compile(r'"purged": \d+, ')
 DELAYED = re.compile(r"-NAK (\{|\d)")
 COUNTS = ("num_ack_pending", "num_redelivered", "num_pending")
 
@@ -182,8 +185,8 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
     late = [
         mark for name in _given_a_group(done) for mark in (f"$JS.ACK.%.{name}.", f"{name} in order")
     ]
-    others = [line for line in theirs if "Idle Heartbeat" not in line]
-    if late and [one for one in others if not any(mark in one for mark in late)] == ours:
+    both = [[one for one in each if "Idle Heartbeat" not in one] for each in (ours, theirs)]
+    if late and [one for one in both[1] if not any(mark in one for mark in late)] == both[0]:
         return "group of a listener"
     if _heartbeats(ours) != _heartbeats(theirs):
         return "positions" if _behind(ours, theirs) else ""
@@ -193,6 +196,9 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
 
 def _moved_on(steps: list[dict[str, Any]], ours: list[str], theirs: list[str]) -> str:
     """The name of the difference when ours went on with a consumer that waited in nats-server."""
+    counts = [[PURGED.sub("", line) for line in lines] for lines in (ours, theirs)]
+    if '"max_age": ' in steps[0]["body"] and ours != counts[0] == counts[1]:
+        return "ended before a purge"
     full = _consumers(steps, '"max_ack_pending": ')
     others = _without_deliveries(full, ours)
     purges = PURGES.search(str(steps[-1])) is not None

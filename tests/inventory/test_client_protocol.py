@@ -30,7 +30,9 @@ def login(user: str, **more: object) -> bytes:
     return b"CONNECT " + json.dumps(fields).encode() + b"\r\n"
 
 
-REPLIES = [b"r.a.b r.a.*", b"r.a.* r.a.b", b"r.> r.a.b r.*.b", b"r.a.b r.*.b r.a.>", b"> r.*.* r.a.b"]
+REPLIES = [
+    b"r.a.b r.a.*", b"r.a.* r.a.b", b"r.> r.a.b r.*.b", b"r.a.b r.*.b r.a.>", b"> r.*.* r.a.b",
+]  # fmt: skip
 """Subscriptions that all take the word that nobody listens; one of them gets it."""
 
 

@@ -381,7 +381,7 @@ class Demand(Consumer):
                 again = now + (self.paused_until - wall)
         again = sooner(again, self.expire(now))
         if self.queue is not None:
-            again = sooner(again, self.tend_requests(now, True))
+            again = sooner(again, self.tend_requests(now, self.pending.queued == 0))
         else:
             again = sooner(again, self.tend_push(now))
         if self.pin:
