@@ -357,12 +357,6 @@ HISTORIES: dict[str, list[Step]] = {
         api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "retention": "interest"}),
         publish("a"), consumer(deliver_policy="last_per_subject", filter_subject="%.*"), LIST,
     ],
-    "a pull that does not wait gets what is due again": [
-        STREAM, publish("a"), consumer(max_ack_pending=1),
-        {"do": "pull", "consumer": "C", "body": json.dumps(
-            {"batch": 2, "expires": 30 * SECOND, "no_wait": True})},
-        {**nak(0), "body": '-NAK {"delay":20000000}'}, LIST,
-    ],
     "an update that ends what is too old": [
         STREAM, publish("a"), wait(1.2), publish("b"), api("STREAM.UPDATE.%", {
             "name": "%", "subjects": ["%.>"], "max_age": SECOND}), FULL,

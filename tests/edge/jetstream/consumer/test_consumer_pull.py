@@ -71,6 +71,20 @@ async def test_no_wait_takes_what_is_there(world: Any) -> None:
     assert inbox[2].status == "404 No Messages"
 
 
+async def test_no_wait_takes_what_is_due_again(world: Any) -> None:
+    """It waits while acks are awaited, so it is not over when one of their messages comes back."""
+    await world.stream()
+    await world.consumer(max_ack_pending=1)
+    world.publish(1)
+    inbox = world.listen("_INBOX.x")
+    world.pull("_INBOX.x", {"batch": 2, "no_wait": True, "expires": 60 * SECOND})
+    assert [m.payload for m in inbox] == [b"1"]
+    world.send(inbox[0].reply, '-NAK {"delay": 20000000}')
+    await world.until(lambda: len(inbox) == 2)
+    assert inbox[1].payload == b"1"
+    world.send(inbox[1].reply)
+
+
 async def test_concurrent_requests_take_turns(world: Any) -> None:
     await world.stream()
     await world.consumer()
