@@ -289,6 +289,7 @@ class Node:
 
     def _tls_filter(self, conn: Any) -> Any:
         from headwater.edge.broker.listeners.tls_filter import TLSFilter
+        from headwater.security.tls.contexts import cipher_suite
 
         def ready(session: Any) -> None:
             tls = self.options.tls
@@ -300,8 +301,7 @@ class Node:
             detail["secure"] = True
             detail["certificate"] = session.tls.getpeercert()
             detail["tls_version"] = session.tls.version()
-            cipher = session.tls.cipher()
-            detail["tls_cipher"] = cipher[0] if cipher else ""
+            detail["tls_cipher"] = cipher_suite(session.tls)
             if not detail.get("greeted"):
                 detail["tls_first"] = True
                 self._greet(conn)

@@ -22,6 +22,7 @@ from headwater.edge.websocket.websocket_request import (
     Upgrade,
     UpgradeReader,
 )
+from headwater.security.tls.contexts import cipher_suite
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView
@@ -261,12 +262,11 @@ class WebSocketService:
             detail["no_auth_user"] = settings.no_auth_user
         if handshake.tls is not None:
             session = handshake.tls.tls
-            cipher = session.cipher()
             detail.update(
                 secure=True,
                 certificate=session.getpeercert(),
                 tls_version=session.version(),
-                tls_cipher=cipher[0] if cipher else "",
+                tls_cipher=cipher_suite(session),
             )
 
     def _info(self) -> dict[str, Any]:

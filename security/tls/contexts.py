@@ -43,6 +43,10 @@ CIPHER_SUITES: Mapping[str, str] = {
     "TLS_CHACHA20_POLY1305_SHA256": "",
 }
 
+_IANA_NAMES: dict[str, str] = {}
+for _iana, _openssl in CIPHER_SUITES.items():
+    _IANA_NAMES.setdefault(_openssl, _iana)
+
 INSECURE_CIPHER_SUITES = frozenset(
     name
     for name, openssl in CIPHER_SUITES.items()
@@ -146,6 +150,12 @@ def client_context(
     else:
         _trust(context, ca_file, ssl.Purpose.SERVER_AUTH)
     return context
+
+
+def cipher_suite(session: ssl.SSLObject) -> str:
+    """The name that IANA has for a session's cipher suite; empty before the handshake."""
+    cipher = session.cipher()
+    return _IANA_NAMES.get(cipher[0], cipher[0]) if cipher else ""
 
 
 def verified_chain(session: ssl.SSLObject) -> list[bytes]:

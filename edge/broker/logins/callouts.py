@@ -25,6 +25,7 @@ from headwater.security.errors import (
 )
 from headwater.security.identity import AuthRequest, Identity, claimed_user
 from headwater.security.nkeys import KeyPair
+from headwater.security.tls.contexts import cipher_suite, verified_chain
 
 WAITING_MAX = 1024
 """Logins that may wait for an answer; more are refused at once."""
@@ -204,14 +205,13 @@ def _tls(conn: Any) -> dict[str, Any] | None:
     session = getattr(session, "tls", session)
     if session is None:
         return None
-    cipher = session.cipher()
     fields: dict[str, Any] = {
         "version": str(session.version() or "").removeprefix("TLSv"),
-        "cipher": cipher[0] if cipher else "",
+        "cipher": cipher_suite(session),
     }
-    certificate = session.getpeercert(binary_form=True)
-    if certificate:
+    chain = verified_chain(session) if session.getpeercert(binary_form=True) else []
+    if chain:
         import ssl
 
-        fields["verified_chains"] = [[ssl.DER_cert_to_PEM_cert(certificate)]]
+        fields["verified_chains"] = [[ssl.DER_cert_to_PEM_cert(each) for each in chain]]
     return fields

@@ -123,6 +123,17 @@ def test_unknown_authority_is_refused_unless_insecure(paths: Paths) -> None:
     shake_hands(server, tls.client_context(insecure=True))
 
 
+def test_a_session_tells_its_suite_by_the_name_of_iana(paths: Paths) -> None:
+    server = tls.server_context([paths.server])
+    client = tls.client_context(insecure=True)
+    assert tls.cipher_suite(shake_hands(server, client)[0]).startswith("TLS_")
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    for suite in ("ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"):
+        client.set_ciphers(suite)
+        found = tls.cipher_suite(shake_hands(server, client)[0])
+        assert tls.CIPHER_SUITES[found] == suite and found.startswith("TLS_ECDHE_ECDSA_WITH_")
+
+
 def test_versions_suites_and_curves(paths: Paths) -> None:
     server = tls.server_context(
         [paths.server],
