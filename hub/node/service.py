@@ -35,6 +35,7 @@ from headwater.hub.raft.raft import Raft
 from headwater.hub.routes.service import RouteService
 from headwater.hub.stored.group_store import GroupStore, Naming
 from headwater.hub.stored.replica import Machine
+from headwater.hub.stored.run_record import run_of_machine
 from headwater.hub.streams.absences import Absences
 from headwater.hub.streams.stream_groups import StreamGroups
 
@@ -114,6 +115,7 @@ class ClusterService:
             self._machine,
             node.kernel.wall_ns(),
             self._transport.number,
+            b"" if node.kernel.source() else run_of_machine(),
         )
         chance = node.kernel.chance
         driver = Driver(node.kernel, store, self._transport, clock, chance)

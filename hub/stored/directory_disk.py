@@ -35,6 +35,11 @@ class DirectoryDisk:
     def read(self, name: str) -> bytes:
         return (self.directory / name).read_bytes()
 
+    def place(self, name: str) -> tuple[int, int, int]:
+        """Device, inode and time of the last change (ns) of a file: a copy has others."""
+        found = (self.directory / name).stat()
+        return found.st_dev, found.st_ino, found.st_ctime_ns
+
     def write(self, name: str, offset: int, data: bytes) -> None:
         files.write_all(self._fd(name), data, offset)
 

@@ -7,8 +7,9 @@ when the log and the hard states are durable, in the order of numbers. What stor
 memory and is tried again by `pump`; the driver stops asking for batches meanwhile
 (`MultiRaft.can_write`).
 
-    jetstream/raft/raft.hard   hard state, see `hub.stored.hard_state_file`; group 0 has the boot's
-    number jetstream/raft/clean       the last stop was orderly: boot, digest of the hard states
+    jetstream/raft/raft.hard   hard state, see `hub.stored.hard_state_file`; group 0: the boot
+    jetstream/raft/clean       the last stop was orderly: boot, digest of the hard states
+    jetstream/raft/run         in which run of the machine it began, see `hub.stored.run_record`
 """
 
 import errno
@@ -37,6 +38,7 @@ from headwater.hub.stored.hard_state_file import NAME as HARD_NAME
 from headwater.hub.stored.hard_state_file import HardStateFile
 from headwater.hub.stored.mark import Mark
 from headwater.hub.stored.replica import Machine, Replica
+from headwater.hub.stored.run_record import RunRecord
 from headwater.hub.stored.spill import Spill, Spills
 from headwater.hub.stored.start import BOOT_GROUP, CLEAN, FoundGroup, StartReport, read_groups
 from headwater.hub.stored.transfers import Transfers
@@ -91,10 +93,12 @@ class GroupStore:
         machine: Callable[[int], Machine],
         boot_floor: int = 0,
         number: int = 0,
+        run: bytes = b"",
     ) -> None:
         """Read what is there. `group_of`: of a stream's meta, 0 for a stream of no group.
         `boot_floor`: the number of this start is above it, as the wall clock is above all earlier
-        starts. `number`: this node's, 0 for any. Raises StoreError when another wrote the store."""
+        starts. `number`: this node's, 0 for any. `run` names the machine's run, empty for an
+        unknown one. Raises StoreError when another node wrote the store."""
         self.node = node
         self.log = node.log
         node.expect_entries()
@@ -106,11 +110,11 @@ class GroupStore:
         before = self.hard_states.found.get(BOOT_GROUP, HardState())
         if number and before.vote not in (0, number):
             raise StoreError(OTHER_NODE % node.directory.root)
-        clean = self._consume_clean()
+        stopped = self._consume_clean() and node.clean_start
+        self._run = RunRecord(self.files, run)
+        clean = stopped or self._run.continues(before.term)
         self.boot = 1 + max(boot_floor, before.term)
-        self.start = StartReport(
-            self.boot, clean and node.clean_start and not self.hard_states.suspect
-        )
+        self.start = StartReport(self.boot, clean and not self.hard_states.suspect)
         self.replicas: dict[int, Replica] = {}
         self._doubtful: dict[int, FileStore] = {}
         self._behind: set[int] = set()
@@ -151,7 +155,7 @@ class GroupStore:
         found = read_groups(node, group_of, self.hard_states.found, self.start)
         for group, each in found.items():
             self._enter(group, each)
-        if not self.start.clean:
+        if not (stopped and self.start.clean):
             self._write_hard_again()
         self._write_boot(number)
 
@@ -161,6 +165,7 @@ class GroupStore:
         self._write_hard(BOOT_GROUP, HardState(term=self.boot, vote=number))
         self.hard_states.sync()
         self._hard_syncs = self._hard_writes
+        self._run.begin(self.boot)
         self.files.sync_names()
 
     def _consume_clean(self) -> bool:

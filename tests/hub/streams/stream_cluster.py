@@ -183,6 +183,9 @@ class ClusterNode:
         self.kernel = Kernel(self.loop, self.loop.clock)
         self.account = Account(ACCOUNT, self.kernel)
         self.jetstream = TwinJetStream(self, lambda name: self.account)
+        self.jetstream.on_stored = lambda found: [
+            each for each in found if not stream_lifecycle.group_of(each.meta)
+        ]
         self.jetstream.open()
         self.jetstream.enable(self.account)
         self.streams = StreamGroups(self.jetstream)
