@@ -19,13 +19,13 @@ from typing import Any
 
 import msgspec
 
-from headwater.edge.jetstream.consumer.pull import PullRequest
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.publish.ingest import IngestSink, LastIngest
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.hub.cluster.transport import Transport
 from headwater.hub.routes.holding_sink import HoldingSink, hand_to
 from headwater.hub.routes.route_conn import RouteConn
+from headwater.hub.streams.held_pulls import PULL_SUBJECT, pull_body, waited
 
 HOLD_SECONDS = 2.5
 """That messages wait for a leader; then whoever waits for an answer hears that nobody listens."""
@@ -80,29 +80,18 @@ class Held(msgspec.Struct, array_like=True, frozen=True):
     @property
     def has_order(self) -> bool:
         """Whether it has a place among its client's messages: pulls and acks have none."""
-        return not self.subject.startswith((b"$JS.API.CONSUMER.MSG.NEXT.", b"$JS.ACK."))
+        return not self.subject.startswith((PULL_SUBJECT, b"$JS.ACK."))
+
+    def after(self, seconds: float) -> "Held":
+        """The same when it has waited so long: a pull request has less time left."""
+        if not self.subject.startswith(PULL_SUBJECT):
+            return self
+        body = waited(self.payload, int(seconds * 1e9))
+        return msgspec.structs.replace(self, payload=body)
 
 
 class Guest(Held, array_like=True, frozen=True):
     """A message that another node held, and gave to this one to lead the stream."""
-
-
-def pull_body(request: PullRequest, now: int) -> bytes:
-    """What is left of a pull request, as its client would say it; `now` in ns of the monotonic
-    clock."""
-    if not request.grouped:
-        return b"%d" % request.batch
-    body: dict[str, Any] = {"batch": request.batch}
-    if request.expires:
-        body["expires"] = max(request.expires - now, 2 * request.heartbeat, 1)
-    body |= {"max_bytes": request.max_bytes} if request.max_bytes else {}
-    body |= {"no_wait": True} if request.no_wait else {}
-    body |= {"idle_heartbeat": request.heartbeat} if request.heartbeat else {}
-    rules = ["group"]
-    if request.special:
-        rules += ["min_pending", "min_ack_pending", "priority"]
-    body |= {rule: value for rule in rules if (value := getattr(request, rule))}
-    return msgspec.json.encode(body)
 
 
 class Absence:
@@ -113,7 +102,8 @@ class Absence:
         self.since = since
         """Seconds of the loop's clock."""
         self.sinks: list[HoldingSink] = []
-        self.held: deque[Held] = deque()
+        self.held: deque[tuple[Held, float]] = deque()
+        """Each with the seconds of the loop's clock at which it came."""
         self.timer: Any = None
 
 
@@ -381,7 +371,7 @@ class Absences:
         full = self.count >= HELD_MAX or self.bytes + size > HELD_BYTES_MAX
         if full or size > MESSAGE_BYTES_MAX:
             return False
-        absence.held.append(held)
+        absence.held.append((held, self._now()))
         self.count += 1
         self.bytes += size
         return True
@@ -422,9 +412,11 @@ class Absences:
                 js.account.remove(sink)
         if absence.held:
             log.debug("stream '%s': %d held messages go on", notice.stream, len(absence.held))
-        for held in absence.held:
+        now = self._now()
+        for held, since in absence.held:
             self.count -= 1
             self.bytes -= held.size
+            held = held.after(now - since)
             overtaken = isinstance(held, Guest) and held.has_order
             if to == self.transport.number:
                 self._hand_in(held)
@@ -480,7 +472,7 @@ class Absences:
         js = self.jetstream.accounts.get(held.account)
         if held.reply and js is not None:
             block = b"NATS/1.0 503\r\nNats-Subject: " + held.subject + b"\r\n\r\n"
-            if held.subject.startswith(b"$JS.API.CONSUMER.MSG.NEXT."):
+            if held.subject.startswith(PULL_SUBJECT):
                 block = b"NATS/1.0 409 Leadership Change\r\n\r\n"
             js.account.send(held.reply, b"", b"", block)
 
