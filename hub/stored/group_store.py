@@ -110,11 +110,11 @@ class GroupStore:
         before = self.hard_states.found.get(BOOT_GROUP, HardState())
         if number and before.vote not in (0, number):
             raise StoreError(OTHER_NODE % node.directory.root)
-        stopped = self._consume_clean() and node.clean_start
         self._run = RunRecord(self.files, run)
-        clean = stopped or self._run.continues(before.term)
+        stopped = self._consume_clean() and node.clean_start
+        clean = (stopped or self._run.continues(before.term)) and not self.hard_states.suspect
         self.boot = 1 + max(boot_floor, before.term)
-        self.start = StartReport(self.boot, clean and not self.hard_states.suspect)
+        self.start = StartReport(self.boot, clean)
         self.replicas: dict[int, Replica] = {}
         self._doubtful: dict[int, FileStore] = {}
         self._behind: set[int] = set()
@@ -152,14 +152,18 @@ class GroupStore:
         self._spilled: dict[int, Spill] = {}
         self._gave_up: dict[int, int] = {}
         """The term in which a group's entries were too many for files."""
-        found = read_groups(node, group_of, self.hard_states.found, self.start)
+        self._read(group_of, stopped)
+        self._write_boot(number)
+
+    # -- the start ------------------------------------------------------------
+
+    def _read(self, group_of: Callable[[bytes], int], stopped: bool) -> None:
+        """Read all groups; `stopped`: the stop before was orderly."""
+        found = read_groups(self.node, group_of, self.hard_states.found, self.start)
         for group, each in found.items():
             self._enter(group, each)
         if not (stopped and self.start.clean):
             self._write_hard_again()
-        self._write_boot(number)
-
-    # -- the start ------------------------------------------------------------
 
     def _write_boot(self, number: int) -> None:
         self._write_hard(BOOT_GROUP, HardState(term=self.boot, vote=number))
