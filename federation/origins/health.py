@@ -53,6 +53,9 @@ class Health:
         self.sink: OriginSink | None = None
         self.last_lag = 0
         """Messages behind when that was known last."""
+        self.hidden_since = 0.0
+        """Since when heartbeats that wait for flow control are all that is heard; 0: the origin
+        tells more."""
         self._quiet = False
         self._left_out = 0
         self._said: tuple[int, int] = (0, 0)

@@ -146,8 +146,6 @@ class OriginFollower:
         self._progressed = self._begun = self._check_at = 0.0
         self._asked_again = False
         """Whether the last heartbeat said that the origin waits for a flow control answer."""
-        self._hidden_since = 0.0
-        """Since when such heartbeats are all that is heard; 0 when the origin tells more."""
         self._info_answers = True
         self._refused_s = 0.0
         """How long the last message that could not be stored waits; 0 when storing goes well."""
@@ -411,7 +409,7 @@ class OriginFollower:
         self._heard = False
         self._withheld = None
         self._progress = (0, 0)
-        self._hidden_since = 0.0
+        self.health.hidden_since = 0.0
         self._progressed = self._begun = self._now_s()
         self.window.begin(self._begun, 0, 0)
         self._check_at = self._begun + CHECK_BEHIND_S
@@ -494,7 +492,7 @@ class OriginFollower:
         if sink.dseq != self._progress[0] or large:
             self._progressed = now
             self._quiet_tries = 0
-            self._hidden_since = 0.0
+            self.health.hidden_since = 0.0
         self._progress = (sink.dseq, arrived)
         if self.health.stalled and not self.health.known_lag():
             self.health.stalled = False
@@ -524,7 +522,7 @@ class OriginFollower:
     def _tells(self, now: float) -> bool:
         """Whether the origin told of late what is still to come. One that waits for an answer to
         flow control may have any number of messages; it is asked for it."""
-        hidden = now - self._hidden_since if self._hidden_since else 0.0
+        hidden = now - self.health.hidden_since if self.health.hidden_since else 0.0
         if hidden > MISSED_S:
             self._check_at = min(self._check_at, now)
         if hidden > SILENCE_S and not self.health.stalled:
@@ -569,7 +567,7 @@ class OriginFollower:
             # What it has sent may still be on its way. Heartbeats cannot: they come in between.
             self._withheld = not delivered or not fields.get("push_bound")
             if self._listens_to(sink):
-                self._hidden_since = 0.0
+                self.health.hidden_since = 0.0
                 self.health.said(int(fields["num_pending"]) + max(0, delivered - sink.dseq))
         except (OriginError, *BAD_JSON, KeyError, TypeError, ValueError, AttributeError):
             pass
@@ -600,9 +598,9 @@ class OriginFollower:
         stalled = fields.get(b"nats-consumer-stalled")
         self._asked_again = bool(stalled)
         if not stalled:
-            self._hidden_since = 0.0
-        elif not self._hidden_since:
-            self._hidden_since = self._now_s()
+            self.health.hidden_since = 0.0
+        elif not self.health.hidden_since:
+            self.health.hidden_since = self._now_s()
         if stalled and not self.window.held:
             sink.owe(stalled)
         elif stalled:

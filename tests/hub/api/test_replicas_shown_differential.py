@@ -4,6 +4,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from nats.aio.client import Client
+from nats.js.errors import NoStreamResponseError
+
 from bench.servers import free_port
 from tests.hub.api.beside import BOTH, led, with_users
 from tests.hub.api.test_health_differential import get
@@ -54,6 +57,14 @@ async def totals(monitors: list[int]) -> dict[str, int]:
     return {kind: sum(page[kind] for page in pages) for kind in kinds}
 
 
+async def published(user: Client, name: str) -> bool:
+    """Publish a message; False where nats-server's nodes do not know the new stream yet."""
+    try:
+        return bool(await user.jetstream().publish(name, b"x"))
+    except NoStreamResponseError:
+        return False
+
+
 async def filled(address: str) -> None:
     """Streams of three replicas and of one, a consumer of each kind, and a message worked on."""
     user = await connected(f"nats://a:a@{address}")
@@ -65,7 +76,7 @@ async def filled(address: str) -> None:
             )
             assert "error" not in made, made
             for _ in range(5):
-                await user.jetstream().publish(name, b"x")
+                await until(lambda name=name: published(user, name), "the stream listens")
         for name, replicas in (("c", 3), ("alone", 1)):
             config = {"durable_name": name, "ack_policy": "explicit", "num_replicas": replicas}
             made = await api(user, f"CONSUMER.CREATE.S.{name}", stream_name="S", config=config)
