@@ -45,6 +45,16 @@ def with_users(own: str) -> str:
     return own + USERS
 
 
+def monitored(monitors: list[int]) -> Configure:
+    """Nodes with users and monitoring ports, which are added to `monitors` in the nodes' order."""
+
+    def configure(own: str) -> str:
+        monitors.append(free_port())
+        return with_users(f'{own}http: "127.0.0.1:{monitors[-1]}"\n')
+
+    return configure
+
+
 def write_configs(path: Path, size: int, configure: Configure) -> tuple[int, list[Path]]:
     """The first node's port, and the configuration of each node."""
     ports, route_ports = ([free_port() for _ in range(size)] for _ in range(2))

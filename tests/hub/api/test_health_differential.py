@@ -7,8 +7,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from bench.servers import free_port
-from tests.hub.api.beside import BOTH, led, with_users
+from tests.hub.api.beside import BOTH, led, monitored
 from tests.hub.lab import api
 from tests.waiting import connected, until
 
@@ -55,11 +54,6 @@ async def test_followers_answer_for_their_replicas(tmp_path: Path) -> None:
     answers = []
     for begin in BOTH:
         monitors: list[int] = []
-
-        def monitored(own: str, ports: list[int] = monitors) -> str:
-            ports.append(free_port())
-            return with_users(f'{own}http: "127.0.0.1:{ports[-1]}"\n')
-
-        async with begin(tmp_path / begin.__name__, 3, monitored) as port:
+        async with begin(tmp_path / begin.__name__, 3, monitored(monitors)) as port:
             answers.append(await healths(f"127.0.0.1:{port}", monitors))
     assert answers[1] == answers[0]

@@ -5,8 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bench.servers import free_port
-from tests.hub.api.beside import BOTH, led, with_users
+from tests.hub.api.beside import BOTH, led, monitored
 from tests.hub.api.test_health_differential import get
 from tests.hub.lab import api
 from tests.waiting import connected, until
@@ -70,12 +69,7 @@ async def test_groups_are_shown_alike(tmp_path: Path) -> None:
     answers = []
     for begin in BOTH:
         monitors: list[int] = []
-
-        def monitored(own: str, ports: list[int] = monitors) -> str:
-            ports.append(free_port())
-            return with_users(f'{own}http: "127.0.0.1:{ports[-1]}"\n')
-
-        async with begin(tmp_path / begin.__name__, 3, monitored) as port:
+        async with begin(tmp_path / begin.__name__, 3, monitored(monitors)) as port:
             answers.append(await pages(f"127.0.0.1:{port}", monitors))
     for path in PATHS:
         assert answers[1][path] == answers[0][path], path

@@ -7,8 +7,7 @@ from typing import Any
 from nats.aio.client import Client
 from nats.js.errors import NoStreamResponseError
 
-from bench.servers import free_port
-from tests.hub.api.beside import BOTH, led, with_users
+from tests.hub.api.beside import BOTH, led, monitored
 from tests.hub.api.test_health_differential import get
 from tests.hub.lab import api
 from tests.waiting import connected, until
@@ -92,12 +91,7 @@ async def test_every_node_shows_its_replicas(tmp_path: Path) -> None:
     answers = []
     for begin in BOTH:
         monitors: list[int] = []
-
-        def monitored(own: str, ports: list[int] = monitors) -> str:
-            ports.append(free_port())
-            return with_users(f'{own}http: "127.0.0.1:{ports[-1]}"\n')
-
-        async with begin(tmp_path / begin.__name__, 3, monitored) as port:
+        async with begin(tmp_path / begin.__name__, 3, monitored(monitors)) as port:
             await filled(f"127.0.0.1:{port}")
 
             found: list[Any] = []
