@@ -106,6 +106,16 @@ def read_through(client: Client, info: dict[str, Any], progress: OnProgress) -> 
 def put(client: Client, found: BackedUp, config: dict[str, Any], told: Callable[[], None]) -> int:
     """Restore a stream of a backup into the server; returns its messages. Raises WireError,
     BackupError."""
+    try:
+        return _put(client, found, config, told)
+    except WireError as error:
+        # Before the first chunk, or as nats-server behind the last one.
+        if config.get("num_replicas", 1) > 1 and "(10074)" in str(error):
+            raise WireError(f"{error}: give it fewer by --replicas") from error
+        raise
+
+
+def _put(client: Client, found: BackedUp, config: dict[str, Any], told: Callable[[], None]) -> int:
     name = config["name"]
     answer = client.api(f"STREAM.RESTORE.{name}", config=config, state=found.state)
     target = answer["deliver_subject"]

@@ -9,6 +9,7 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import Error
 
+from bench.servers import Server, anchor
 from headwater.deploy.store.local import node_options
 from headwater.edge.conf.options import JetStreamOptions, Options
 from headwater.edge.jetstream.backup.backup_file import BackupReader
@@ -16,6 +17,7 @@ from headwater.edge.jetstream.model.models import StreamConfig
 from headwater.edge.jetstream.node.offline import Restorer, backup
 from headwater.edge.monitor.pages.healthz import healthz
 from headwater.edge.node.node import Node
+from tests.deploy.store.test_store_commands import command
 from tests.hub.lab import Lab, api
 from tests.waiting import until
 
@@ -108,6 +110,7 @@ async def test_a_node_that_is_alone_again_keeps_and_tells(
     await lab.stop_node(0)
 
     await _check_backup(lab.directory / "n0", tmp_path)
+    _check_restore(tmp_path)
     for index in range(3):
         lab.start(index)
     await lab.settled(3)
@@ -135,3 +138,13 @@ async def _check_backup(store: Path, folder: Path) -> None:
             assert stream.config.num_replicas == 1
         finally:
             await restorer.close()
+
+
+def _check_restore(folder: Path) -> None:
+    """A server alone takes fewer replicas than the stream had."""
+    with Server(anchor()) as server:
+        words = ("restore", str(folder / "all.hwb"), "--server", f"nats://127.0.0.1:{server.port}")
+        status, refused = command(*words)
+        assert status == 1 and "give it fewer by --replicas" in refused["error"], refused
+        status, result = command(*words, "--replicas", "1")
+        assert (status, result["streams"][0]["messages"]) == (0, COUNT), result
