@@ -83,7 +83,7 @@ class MemoryCopy:
         bring_to(storage.log, store, StateEnd(*numbers, b"", b"", b"", alive_runs(source)))
         owner = store.incarnation.encode()
         for one in stream.consumers.values():
-            if not one.config.mem_storage and not one.config.direct:
+            if not one.config.direct:
                 storage.log.put_state(owner, CONSUMER_PREFIX + one.name_bytes, one.save_whole())
         stream_lifecycle.detach(self.jetstream.account_js(stream.account.name), stream)
         storage.delete_stream(source)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.edge.jetstream.account import stream_lifecycle
+from headwater.edge.jetstream.consumer.consumer_saving import save_all
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.storage.format.errors import StoreError
@@ -433,6 +434,7 @@ class StreamGroup:
         stream_lifecycle.refuse_publishes(self._account(), stream)
         farewell.since = raft.ticks
         stream.replicator.sure(0)
+        save_all(stream.node)
         stream.replicator.flush()
         self._go_on(raft, farewell)
         self.touch(raft)

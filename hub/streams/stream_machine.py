@@ -19,6 +19,7 @@ from headwater.edge.jetstream.replication.read_gate import ReadGate
 from headwater.edge.jetstream.replication.replicator import Proposals, Replicator
 from headwater.edge.jetstream.stream.carried_ids import keep_ids, pack_ids
 from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.raft.model.entry import Entry
@@ -124,7 +125,11 @@ class StreamMachine:
             raise StoreError("a stream in memory cannot become a replicated one")
         self.expect_ids(pack_ids(stream))
         owner = store.incarnation.encode()
-        kept = {one.key: one.save_whole() for one in stream.consumers.values() if one.key}
+        kept = {
+            CONSUMER_PREFIX + one.name_bytes: one.save_whole()
+            for one in stream.consumers.values()
+            if not one.config.direct
+        }
         stream_lifecycle.detach(self.account(store), stream)
         for key, value in kept.items():
             storage.log.encode_with(owner, key, None)

@@ -1,7 +1,8 @@
 """Where consumers live between starts: their states in the commit log.
 
 A state is the consumer's configuration and progress; its key is `consumer/<name>`, its owner the
-store's incarnation. Consumers of memory streams, `mem_storage` and `direct` ones have none.
+store's incarnation. `direct` consumers have none, and without replicas neither have consumers of
+memory streams nor those with `mem_storage`.
 """
 
 import logging

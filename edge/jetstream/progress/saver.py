@@ -3,6 +3,8 @@
 It runs before the log hands its batch over, so that what a turn delivered and what was acknowledged
 in it become durable together with the data. How soon that is, and whether the answers to acks wait
 for it or only for the write, is the stream's durability.
+
+Some consumers are saved at most once in `PAUSE_S` instead: see `consumer_saving`.
 """
 
 import logging
@@ -11,10 +13,13 @@ import cython
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.jetstream.progress.consumer import Consumer
 from cython.cimports.headwater.edge.jetstream.replication.replicator import Replicator
-from cython.cimports.headwater.edge.kernel.kernel import Task
+from cython.cimports.headwater.edge.kernel.kernel import Kernel, Task
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 
 from headwater.edge.storage.format.errors import StoreError, broken
+
+PAUSE_S = 0.25
+"""Between two times that consumers which are saved now and then are."""
 
 log = logging.getLogger("headwater.jetstream")
 
@@ -43,18 +48,44 @@ class Saver(Task):
     """Saves what changed at the end of every turn. `unsaved` is filled by the consumers."""
 
     log: CommitLog
+    kernel: Kernel
     unsaved: list
+    now_and_then: list
+    """As `unsaved`, of those that are saved when `timer` ends."""
+    timer: object
+    """None while `now_and_then` waits for nothing."""
     failing: set
     """(owner, key) of consumers whose progress could not be saved, and that this was told."""
 
-    def __init__(self, log: CommitLog):
+    def __init__(self, log: CommitLog, kernel: Kernel):
         self.log = log
+        self.kernel = kernel
         self.unsaved = []
+        self.now_and_then = []
+        self.timer = None
         self.failing = set()
 
     def use(self) -> list:
         """The list that consumers enter themselves in."""
         return self.unsaved
+
+    def use_now_and_then(self) -> list:
+        """The list of those that are saved at most once in `PAUSE_S`."""
+        return self.now_and_then
+
+    def _pause_ends(self) -> None:
+        """What was put off is saved in the next turn."""
+        self.timer = None
+        self.unsaved.extend(self.now_and_then)
+        self.now_and_then.clear()
+        if self.unsaved:
+            self.kernel.kick()
+
+    def save_all(self) -> None:
+        """Save everything that changed, also what was put off."""
+        self.unsaved.extend(self.now_and_then)
+        self.now_and_then.clear()
+        self.run()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -66,6 +97,8 @@ class Saver(Task):
         early: Answers = Answers()
         owed: list
         lsn: cython.ulonglong = 0
+        if self.now_and_then and self.timer is None:
+            self.timer = self.kernel.loop.call_later(PAUSE_S, self._pause_ends)
         if not self.unsaved:
             return 0
         batch = self.unsaved[:]

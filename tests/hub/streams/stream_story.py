@@ -30,6 +30,8 @@ class StreamStory:
 
     def __init__(self, seed: int, steps: int = 60) -> None:
         self.chance = SeededRandom(seed)
+        self.in_memory = ("false", "true")[seed % 5 == 3]
+        """Whether the consumer has `mem_storage`."""
         self.steps = steps
         self.kind = KINDS[self.chance.below(len(KINDS))]
         parts = (200, 256 << 10)[seed % 2]
@@ -202,7 +204,8 @@ class StreamStory:
     def make_consumer(self) -> None:
         """Make the consumer that all reads go by."""
         node = self.cluster.leader(GROUP)
-        config = '{"durable_name":"C","ack_policy":"explicit","ack_wait":2000000000}'
+        config = '{"durable_name":"C","ack_policy":"explicit","ack_wait":2000000000'
+        config += f',"mem_storage":{self.in_memory}}}'
         node.ask("$JS.API.CONSUMER.CREATE.S.C", f'{{"stream_name":"S","config":{config}}}'.encode())
 
     # -- faults -----------------------------------------------------------------

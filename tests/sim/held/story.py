@@ -115,7 +115,12 @@ class Story:
             "storage": self.setting.storage,
         }
         self._ask(f"$JS.API.STREAM.CREATE.{STREAM}", config)
-        consumer = {"durable_name": CONSUMER, "ack_policy": "explicit", "ack_wait": 3 * SECOND_NS}
+        consumer = {
+            "durable_name": CONSUMER,
+            "ack_policy": "explicit",
+            "ack_wait": 3 * SECOND_NS,
+            "mem_storage": self.setting.storage == "memory",
+        }
         subject = f"$JS.API.CONSUMER.DURABLE.CREATE.{STREAM}.{CONSUMER}"
         self._ask(subject, {"stream_name": STREAM, "config": consumer})
         world.sleep(1)
