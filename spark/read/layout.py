@@ -13,7 +13,7 @@ from headwater.spark.read.blocks import Wanted
 from headwater.spark.read.column_decoder import ColumnDecoder, takes_all
 from headwater.spark.read.kv_columns import keys_of, kv_operations, put_values, without_markers
 from headwater.spark.read.value_decoder import CORRUPT_COLUMN, ValueDecoder
-from headwater.spark.read.value_types import checked_type, parse_value_schema
+from headwater.spark.read.value_types import checked_type, parse_value_schema, plain_type
 from headwater.spark.wire.wire_reader import (
     HEADERS_MAP,
     HEADERS_OFF,
@@ -84,7 +84,7 @@ def default_layout(
                     f"value column {name!r} has the name of a metadata column: leave that one "
                     "out with option 'columns', or set 'metadataPrefix'"
                 )
-        fields += [StructField(name, kind, True) for name, kind in values.items()]
+        fields += [StructField(name, plain_type(kind), True) for name, kind in values.items()]
         corrupt = not options.fail_fast
         if corrupt:
             fields.append(StructField(CORRUPT_COLUMN, StringType(), True))

@@ -27,6 +27,8 @@ TARGET_BYTES = 128 << 20
 MAX_PARTITIONS = 10_000
 #: Most partitions for each core: a lost task costs no more than that part of a core's work.
 TASKS_PER_CORE = 32
+#: The last time that a stream can keep, ns since 1970: in the year 2262.
+TIME_MAX = (1 << 63) - 1
 #: Tries to count rows in a moment in which no message comes in.
 COUNT_TRIES = 5
 
@@ -314,8 +316,10 @@ def _forget(connection: Connection, options: SourceOptions, stream: str, name: s
 def sequence_at(connection: Connection, options: SourceOptions, stream: str, nanos: int) -> int:
     """The first sequence that was stored at or after a time; one above the last when none was.
 
-    A consumer that begins there says what it takes for delivered.
+    A consumer that begins there says what it takes for delivered. Times that no message can have
+    count as the nearest ones: nats-server turns those behind the year 2262 into the past.
     """
+    nanos = min(max(nanos, 0), TIME_MAX)
     whole, rest = divmod(nanos, 1_000_000_000)
     moment = datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     start = {"deliver_policy": "by_start_time", "opt_start_time": f"{moment}.{rest:09d}Z"}

@@ -21,13 +21,20 @@ CORRUPT_SHOWN = 4096
 
 
 def untyped(value_format: str) -> Callable[[bytes], Any]:
-    """Decodes a payload to Python objects, whatever is in it. Raises ValueError."""
+    """Decodes a payload to Python objects, whatever is in it. Raises ValueError, and
+    RecursionError."""
     import msgspec
 
     if value_format == "cbor":
         import cbor2
 
-        return cbor2.loads
+        def loads(payload: bytes) -> Any:
+            try:
+                return cbor2.loads(payload)
+            except cbor2.CBORDecodeError as error:
+                raise ValueError(str(error)) from error
+
+        return loads
     return msgspec.msgpack.decode if value_format == "msgpack" else msgspec.json.decode
 
 

@@ -38,6 +38,30 @@ _BITS: dict[type[t.DataType], int] = {
     t.ByteType: 7,
 }
 _TOKEN = re.compile(r"\s*(?:`([^`]+)`|([A-Za-z_][A-Za-z0-9_]*)|(\d+)|([<>(),:]))")
+
+
+class AnyText(t.StringType):  # type: ignore[misc]
+    """A string that takes whatever is there: what is no string is its JSON text.
+
+    Fields of clashing types are learnt so, and those whose samples had no type. Spark sees a
+    string (`plain_type`).
+    """
+
+
+def plain_type(kind: "DataType") -> "DataType":
+    """The type as Spark knows it: string for `AnyText`, in nested types too."""
+    if isinstance(kind, AnyText):
+        return t.StringType()
+    if isinstance(kind, t.ArrayType):
+        return t.ArrayType(plain_type(kind.elementType))
+    if isinstance(kind, t.MapType):
+        return t.MapType(kind.keyType, plain_type(kind.valueType))
+    if isinstance(kind, t.StructType):
+        fields = [t.StructField(field.name, plain_type(field.dataType)) for field in kind.fields]
+        return t.StructType(fields)
+    return kind
+
+
 #: How deep types may be nested.
 DEPTH_MAX = 16
 #: Fields that are learnt from samples at most.
@@ -161,6 +185,7 @@ def checked_type(kind: "DataType") -> Any:
         fields = {field.name: checked_type(field.dataType) | None for field in kind.fields}
         return TypedDict("Fields", fields, total=False)  # type: ignore[operator]
     plain = {
+        AnyText: Any,
         t.StringType: str,
         t.DoubleType: float,
         t.FloatType: float,
@@ -178,9 +203,11 @@ def checked_type(kind: "DataType") -> Any:
 def fitter(kind: "DataType") -> Callable[[Any], Any] | None:
     """What makes a checked value fit its column, None when nothing is to be done.
 
-    Times without a zone are taken as UTC. Decimals are rounded half up to their scale, as Spark
+    `AnyText` gets its text. Times without a zone are taken as UTC. Decimals are rounded half up to their scale, as Spark
     does. Raises ValueError for a decimal with too many digits.
     """
+    if isinstance(kind, AnyText):
+        return _text
     if isinstance(kind, t.TimestampType):
         return _as_utc
     if isinstance(kind, t.DecimalType):
@@ -220,6 +247,13 @@ def _rounded(value: Decimal, unit: Decimal, most: Decimal) -> Decimal:
     return rounded
 
 
+def _text(value: Any) -> str:
+    """A string as it is, other values as JSON; what JSON does not know by its own text."""
+    import msgspec
+
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+
+
 def _as_utc(value: datetime) -> datetime:
     return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
 
@@ -228,7 +262,7 @@ def infer_types(values: Iterable[Any]) -> "dict[str, DataType]":
     """Types that hold all of the sample `values`, which are decoded messages.
 
     Integers become long, and double where fractions are among them; fields of clashing types, and
-    those that are null everywhere, become string. Raises OptionError when no sample is an object.
+    those that are null everywhere, become `AnyText`. Raises OptionError when no sample is an object.
     """
     found: DataType | None = None
     for value in values:
@@ -265,10 +299,14 @@ def _type_of(value: Any, depth: int) -> "DataType":
         for one in value:
             inner = _widened(inner, _type_of(one, depth + 1))
         return t.ArrayType(inner or t.NullType())
-    return t.NullType() if value is None else t.StringType()
+    if isinstance(value, str):
+        return t.StringType()
+    return t.NullType() if value is None else AnyText()
 
 
 def _widened(left: "DataType | None", right: "DataType") -> "DataType":
+    if isinstance(left, AnyText):
+        return left
     if left is None or left == right or isinstance(left, t.NullType):
         return right
     if isinstance(right, t.NullType):
@@ -282,16 +320,16 @@ def _widened(left: "DataType | None", right: "DataType") -> "DataType":
         return t.ArrayType(_widened(left.elementType, right.elementType))
     if {type(left), type(right)} == {t.LongType, t.DoubleType}:
         return t.DoubleType()
-    return t.StringType()
+    return AnyText()
 
 
 def _resolved(kind: "DataType") -> "DataType":
-    """Nothing is left open: what was null everywhere, or an object without fields, is a string."""
+    """Nothing is left open: what was null everywhere, or an object without fields, is text."""
     if isinstance(kind, t.ArrayType):
         return t.ArrayType(_resolved(kind.elementType))
     if isinstance(kind, t.StructType) and kind.fields:
         fields = [t.StructField(field.name, _resolved(field.dataType)) for field in kind.fields]
         return t.StructType(fields)
     if isinstance(kind, (t.NullType, t.StructType)):
-        return t.StringType()
+        return AnyText()
     return kind

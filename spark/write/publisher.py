@@ -82,7 +82,8 @@ class Publisher:
 
     def publish(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> None:
         """Publish one message; waits while too many are under way."""
-        body = header_block({"Nats-Expected-Stream": self._stream, **headers})
+        # A copied message may have this header from its own stream: only our target counts.
+        body = header_block({**headers, "Nats-Expected-Stream": self._stream})
         frame = b"%d %d\r\n%b%b\r\n" % (len(body), len(body) + len(payload), body, payload)
         check_subject(subject)
         self._count += 1

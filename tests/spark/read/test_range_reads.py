@@ -8,9 +8,18 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import cbor2
+import msgspec
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThanOrEqual, StringStartsWith
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
 
 from headwater.spark.errors import (
     AuthError,
@@ -440,6 +449,9 @@ def test_times_bound_a_read(server: Any, fill: Callable) -> None:
         ({"startingTimestamp": "2000-01-01T00:00:00Z", "endingTimestamp": moment}, ten),
         ({"startingTimestamp": "2199-01-01T00:00:00Z"}, []),
         ({"endingTimestamp": "2000-01-01T00:00:00+01:00"}, []),
+        ({"startingTimestamp": "9999-12-31T23:59:59Z"}, []),
+        ({"endingTimestamp": "9999-12-31T23:59:59Z"}, ten + late),
+        ({"startingTimestamp": "1970-01-01T00:00:00+14:00"}, ten + late),
     ):
         assert [row["sequence"] for row in read(server.options("TIMES", **given))] == wanted
 
@@ -458,6 +470,23 @@ def test_fields_are_learnt_on_request(server: Any, fill: Callable) -> None:
     rows = read(server.options("INFER", valueFormat="json", valueSchema="infer"))
     assert [(row["n"], row["at"]) for row in rows[:5]] == [(i, {"x": i + 0.5}) for i in range(5)]
     assert rows[5]["n"] is None and rows[5]["_corrupt_record"] == "no json"
+
+
+def test_fields_of_clashing_types_are_learnt_as_their_text(server: Any, fill: Callable) -> None:
+    messages = (b'{"v":1}', b'{"v":"one","w":{}}', b'{"v":{"x":[true,null]}}', b'{"v":null}')
+    fill("CLASH", [("CLASH.a", message, None) for message in messages])
+    rows = read(server.options("CLASH", valueFormat="json", valueSchema="infer"))
+    assert [row["v"] for row in rows] == ["1", "one", '{"x":[true,null]}', None]
+    assert [row["w"] for row in rows] == [None, "{}", None, None]
+    assert [row["_corrupt_record"] for row in rows] == [None] * 4
+
+
+@pytest.mark.parametrize("form", ["cbor", "msgpack"])
+def test_what_is_cut_off_teaches_nothing(server: Any, fill: Callable, form: str) -> None:
+    whole = {"cbor": cbor2.dumps, "msgpack": msgspec.msgpack.encode}[form]({"a": 1, "b": "x"})
+    fill("CUT", [("CUT.a", payload, None) for payload in (whole[:-1], b"", b"\xff", whole)])
+    rows = read(server.options("CUT", valueFormat=form, valueSchema="infer"))
+    assert [(row["a"], row["b"]) for row in rows] == [(None, None)] * 3 + [(1, "x")]
 
 
 def narrowed(options: dict[str, str], *filters: Any) -> tuple[list[int], int, list]:
@@ -488,5 +517,10 @@ def test_filters_of_sparks_are_met_by_the_server(server: Any, fill: Callable) ->
     assert narrowed(options, other)[0] == []
     late = GreaterThan(("timestamp",), datetime(2199, 1, 1))
     assert narrowed(options, late) == ([], 0, [late])
+    for since in (datetime(1, 1, 1), datetime(1969, 1, 1)):
+        first = GreaterThan(("timestamp",), since)
+        assert narrowed(options, first)[1:] == (59, [first])
+    until = LessThan(("timestamp",), datetime(9999, 12, 31))
+    assert narrowed(options, until)[1:] == (59, [until])
     unknown = EqualTo(("payload",), b"x")
     assert narrowed(options, unknown)[1:] == (59, [unknown])

@@ -280,6 +280,19 @@ def test_a_header_cannot_smuggle_a_line(server: Any, fill: Callable) -> None:
         HeadwaterWriter(target(server, "LINE")).write(iter([pa.RecordBatch.from_pydict(rows)]))
 
 
+def test_headers_of_written_messages_are_written_again(server: Any, fill: Callable) -> None:
+    """A stream that was written by the sink is copied, headers and all."""
+    fill("FIRST", [])
+    fill("AGAIN", [])
+    headers = pa.array([[("A", "1")]], HEADERS)
+    for name in ("FIRST", "AGAIN"):
+        rows = {"subject": [f"{name}.a"], "payload": [b"x"], "headers": headers}
+        HeadwaterWriter(target(server, name)).write(iter([pa.RecordBatch.from_pydict(rows)]))
+        ((_, _, found),) = stored(server, name)
+        assert found is not None and found["A"] == "1"
+        headers = pa.array([list(found.items())], HEADERS)
+
+
 @pytest.mark.parametrize("config", [{"max_msgs_per_subject": 1}, {"retention": "workqueue"}])
 def test_streams_that_forget_are_no_target_of_a_query(
     server: Any, fill: Callable, query: str, config: dict[str, Any]
