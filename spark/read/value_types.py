@@ -40,7 +40,7 @@ _BITS: dict[type[t.DataType], int] = {
 _TOKEN = re.compile(r"\s*(?:`([^`]+)`|([A-Za-z_][A-Za-z0-9_]*)|(\d+)|([<>(),:]))")
 
 
-class AnyText(t.StringType):  # type: ignore[misc]
+class AnyText(t.StringType):
     """A string that takes whatever is there: what is no string is its JSON text.
 
     Fields of clashing types are learnt so, and those whose samples had no type. Spark sees a
@@ -203,8 +203,8 @@ def checked_type(kind: "DataType") -> Any:
 def fitter(kind: "DataType") -> Callable[[Any], Any] | None:
     """What makes a checked value fit its column, None when nothing is to be done.
 
-    `AnyText` gets its text. Times without a zone are taken as UTC. Decimals are rounded half up to their scale, as Spark
-    does. Raises ValueError for a decimal with too many digits.
+    `AnyText` gets its text. Times without a zone are taken as UTC. Decimals are rounded half up to
+    their scale, as Spark does. Raises ValueError for a decimal with too many digits.
     """
     if isinstance(kind, AnyText):
         return _text
@@ -262,7 +262,8 @@ def infer_types(values: Iterable[Any]) -> "dict[str, DataType]":
     """Types that hold all of the sample `values`, which are decoded messages.
 
     Integers become long, and double where fractions are among them; fields of clashing types, and
-    those that are null everywhere, become `AnyText`. Raises OptionError when no sample is an object.
+    those that are null everywhere, become `AnyText`. Raises OptionError when no sample is an
+    object.
     """
     found: DataType | None = None
     for value in values:
