@@ -292,8 +292,9 @@ class OriginDriver:
         for follower in self.followers:
             follower.kick()
 
-    def info(self, source: StreamSource) -> SourceInfo | None:
-        """How far the mirror or a source is; None for one that is not driven here."""
+    def info(self, source: StreamSource) -> tuple[SourceInfo, dict[str, Any]] | None:
+        """How far the mirror or a source is, and its report; None for one that is not driven
+        here."""
         follower = self._by_name.get(" ".join(source_parts(source)))
         return follower.info() if follower is not None and follower.source == source else None
 

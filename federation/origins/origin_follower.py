@@ -645,8 +645,8 @@ class OriginFollower:
 
     # --- facts ----------------------------------------------------
 
-    def info(self) -> SourceInfo:
-        """How far this follower is, as INFO shows it."""
+    def info(self) -> tuple[SourceInfo, dict[str, Any]]:
+        """How far this follower is, as INFO shows it, and the report of its health."""
         sink, health = self.sink, self.health
         error = self.error
         report = health.report(self.stream.kernel.clock())
@@ -655,7 +655,7 @@ class OriginFollower:
         active = -1
         if sink is not None:
             active = sink.silent_ns()
-        return SourceInfo(
+        shown = SourceInfo(
             name=self.source.name,
             external=self.source.external,
             lag=health.shown_lag(),
@@ -664,8 +664,8 @@ class OriginFollower:
             error=error,
             filter_subject=self.source.filter_subject,
             subject_transforms=self.source.subject_transforms,
-            headwater=report,
         )
+        return shown, report
 
     def status(self) -> dict[str, Any]:
         """Facts for monitoring."""

@@ -156,8 +156,12 @@ def pruned(value: Any) -> Any:
     if value.get("deleted") == [0]:
         value = {key: one for key, one in value.items() if key not in ("deleted", "num_deleted")}
     # An update repeats where a stream began, and changes it not.
-    dropped = {"headwater", "_nats.ver"} | ({"first_seq"} if "retention" in value else set())
-    return {key: pruned(one) for key, one in value.items() if key not in dropped}
+    dropped = {"_nats.ver"} | ({"first_seq"} if "retention" in value else set())
+    return {
+        key: pruned(one)
+        for key, one in value.items()
+        if key not in dropped and not key.startswith("_headwater.")
+    }
 
 
 def headers_of(text: str) -> str:

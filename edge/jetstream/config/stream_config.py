@@ -40,6 +40,11 @@ MIN_DURATION = SECOND // 10
 DEFAULT_WINDOW = 120 * SECOND
 LEVEL_KEY = "_nats.req.level"
 DYNAMIC_KEYS = ("_nats.ver", "_nats.level")
+LINK_PREFIX = "_headwater."
+"""Of metadata that only answers have: how a mirror and sources are. The wire's schemas have no
+other place for what NATS does not know, and strict clients refuse other fields."""
+LINKS_MAX = 100
+"""Sources that metadata tells of, so that a configuration that is sent back stays small."""
 
 Lookup = Callable[[str], StreamConfig | None]
 
@@ -97,7 +102,7 @@ def check_texts(config: StreamConfig) -> None:
         )
     if config.first_seq > SEQUENCE_MAX:
         raise invalid_config(f"first sequence is too large, maximum allowed is {SEQUENCE_MAX}")
-    size = sum(len(k.encode()) + len(v.encode()) for k, v in config.metadata.items())
+    size = sum(len(k.encode()) + len(v.encode()) for k, v in asked_metadata(config).items())
     if size > METADATA_MAX:
         raise invalid_config(f"stream metadata exceeds maximum size of {METADATA_MAX} bytes")
 
@@ -408,11 +413,18 @@ def required_level(config: StreamConfig) -> int:
     return 1 if config.allow_msg_ttl or config.subject_delete_marker_ttl > 0 else 0
 
 
+def asked_metadata(config: StreamConfig) -> dict[str, str]:
+    """Metadata without what only answers have. A client may send an answer's configuration back."""
+    return {
+        key: value
+        for key, value in config.metadata.items()
+        if key not in DYNAMIC_KEYS and not key.startswith(LINK_PREFIX)
+    }
+
+
 def set_level(config: StreamConfig) -> None:
     """Set the API level that a stream needs, and drop what is only shown."""
-    kept = {k: v for k, v in config.metadata.items() if k not in DYNAMIC_KEYS}
-    kept[LEVEL_KEY] = str(required_level(config))
-    config.metadata = kept
+    config.metadata = {**asked_metadata(config), LEVEL_KEY: str(required_level(config))}
 
 
 def shown(config: StreamConfig) -> StreamConfig:
@@ -424,7 +436,8 @@ def shown(config: StreamConfig) -> StreamConfig:
 def same_config(old: StreamConfig, new: StreamConfig) -> bool:
     """Whether two checked configurations mean the same; server metadata is not compared."""
     level = old.metadata.get(LEVEL_KEY)
-    metadata = {k: v for k, v in new.metadata.items() if k not in (LEVEL_KEY, *DYNAMIC_KEYS)}
+    metadata = asked_metadata(new)
+    metadata.pop(LEVEL_KEY, None)
     if level is not None:
         metadata[LEVEL_KEY] = level
     return msgspec.structs.replace(new, metadata=metadata) == old

@@ -223,8 +223,6 @@ class SourceInfo(Wire):
     error: dict[str, Any] | None = None
     filter_subject: str = ""
     subject_transforms: list[SubjectTransform] = []
-    headwater: dict[str, Any] | None = None
-    """State and backlog, as docs/FEDERATION.md says; None where nothing drives it."""
 
 
 class StreamAlternate(Wire):

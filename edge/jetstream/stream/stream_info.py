@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from headwater.edge.jetstream.config.stream_config import shown
+import msgspec
+
+from headwater.edge.jetstream.config.stream_config import LINK_PREFIX, LINKS_MAX, shown
 from headwater.edge.jetstream.model.models import (
     LostData,
     SourceInfo,
@@ -28,24 +30,36 @@ def stream_info(stream: Any, details: bool = False, domain: str = "") -> StreamI
         domain=domain,
         ts=format_time(stream.kernel.clock()),
     )
+    links: dict[str, str] = {}
     if config.mirror is not None:
-        info.mirror = source_info(stream, config.mirror)
+        info.mirror = _source_info(stream, config.mirror, "mirror", links)
     if config.sources:
-        info.sources = [source_info(stream, source) for source in config.sources]
+        info.sources = [
+            _source_info(stream, source, f"sources.{at}", links)
+            for at, source in enumerate(config.sources)
+        ]
+    if links:
+        info.config.metadata = {**info.config.metadata, **links}
     return info
 
 
-def source_info(stream: Any, source: StreamSource) -> SourceInfo:
-    """How far a mirror or source is: its driver knows, else only what was configured."""
+def _source_info(
+    stream: Any, source: StreamSource, place: str, links: dict[str, str]
+) -> SourceInfo:
+    """How far a mirror or source is: its driver knows, else only what was configured. What NATS
+    does not know of it goes to `links`, by its place in the configuration."""
     found = stream.origin_driver.info(source) if stream.origin_driver is not None else None
     if found is None:
-        found = SourceInfo(
+        return SourceInfo(
             name=source.name,
             external=source.external,
             filter_subject=source.filter_subject,
             subject_transforms=source.subject_transforms,
         )
-    return found
+    shown_as: SourceInfo = found[0]
+    if len(links) < LINKS_MAX:
+        links[LINK_PREFIX + place] = msgspec.json.encode(found[1]).decode()
+    return shown_as
 
 
 def stream_state(stream: Any, details: bool = False) -> StreamState:

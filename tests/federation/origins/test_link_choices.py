@@ -29,8 +29,8 @@ def of(name: str) -> StreamSource:
 async def report(client: Client, stream: str) -> dict[str, Any]:
     """What INFO tells of a mirror or of its first source."""
     answer = json.loads((await client.request(f"$JS.API.STREAM.INFO.{stream}")).data)
-    part = answer.get("mirror") or answer["sources"][0]
-    found: dict[str, Any] = part["headwater"]
+    place = "mirror" if "mirror" in answer else "sources.0"
+    found: dict[str, Any] = json.loads(answer["config"]["metadata"][f"_headwater.{place}"])
     return found
 
 

@@ -146,8 +146,7 @@ async def test_an_ordered_reader_is_not_an_entry_in_every_turn(lab: Lab) -> None
         follower = lab.cluster((leader + 1) % 3).groups
         assert follower is not None
         copy = follower.followed(stream.group)
-        return copy is not None and any(
-            one.name == "ordered" and one.numbers()["delivered_seq"] == 300 for one in of_replica(copy)
-        )
+        copies = {} if copy is None else {each.name: each for each in of_replica(copy)}
+        return "ordered" in copies and copies["ordered"].numbers()["delivered_seq"] == 300
 
     await until(saved)

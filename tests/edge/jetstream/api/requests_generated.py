@@ -225,7 +225,7 @@ OWN = {
 """Own to a server or a moment: times, versions, how far a source is just now."""
 
 INTENDED = {
-    "headwater": "what more headwater tells of a source: its state, rate and backlog",
+    "_headwater.*": "metadata: what more headwater tells of a source: its state, rate and backlog",
     "first_seq": "of a configuration: an update repeats where a stream began, and changes it not",
 }
 """Fields that differ by intention, and why. The sentences of JSON decoders differ, too: they name
@@ -259,7 +259,7 @@ def comparable(value: Any, left_out: frozenset[str] = frozenset()) -> Any:
     if UNORDERED in value.get("description", ""):
         told, _, names = value["description"].partition(UNORDERED)
         return {**value, "description": told + UNORDERED + ", ".join(sorted(names.split(", ")))}
-    dropped = OWN | ({"headwater", "first_seq"} if "retention" in value else {"headwater"})
+    dropped = OWN | ({"first_seq"} if "retention" in value else set())
     if "src" in value and value.get("dest") in ("", ">"):
         # A republish without destination publishes nothing; nats-server, in an update, says `>`.
         dropped |= {"dest"}
@@ -269,7 +269,7 @@ def comparable(value: Any, left_out: frozenset[str] = frozenset()) -> Any:
     return {
         key: comparable(item, left_out)
         for key, item in value.items()
-        if key not in dropped | left_out
+        if key not in dropped | left_out and not key.startswith("_headwater.")
     }
 
 
