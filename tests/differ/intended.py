@@ -121,6 +121,9 @@ HISTORIES = {
     "counts what the filters leave out that a consumer has by now",
     "end of a batch": "a fast batch ends with an answer. nats-server gives none when the message "
     "before its end was refused for the last id that it expected: it waits for that to be stored",
+    "repeated in a batch": "a fast batch ends where a sequence comes again, and its end is "
+    "answered. nats-server gives no answer when the message before was refused, and none to that "
+    "batch ever after: it waits for the refused one to be stored",
     "deleted 0": "nats-server counts a message 0 as deleted in an empty stream in a file",
     "words of JSON": "sentences of the decoder name types of the language of the server",
     "no such sequence": "a stream begins at 2^63 - 1 at most, and is not purged up to more; "
@@ -168,6 +171,8 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
         return moved
     if not theirs and len(ours) == 1 and _ends_a_batch(done):
         return "end of a batch"
+    if _one_answer_more(ours, theirs) and _repeats_in_a_batch(done):
+        return "repeated in a batch"
     if '"up_to_seq"' in str(steps[number]) and "404 No Results" in "".join(theirs):
         return "up to more"
     waits = _consumers(done, '"replay_policy": "original"')
@@ -416,6 +421,27 @@ def _ends_a_batch(steps: list[dict[str, Any]]) -> bool:
     names = {step["reply"].split(".")[1] for step in batches[-2:]}
     ends = steps[-1]["reply"].endswith(".3.$FI")
     return ends and len(names) == 1 and "Nats-Expected-Last-Msg-Id" in str(batches[-2]["headers"])
+
+
+def _one_answer_more(ours: list[str], theirs: list[str]) -> bool:
+    """Whether ours has the end of a batch more than theirs, and nothing else."""
+    more = [line for line in ours if line not in theirs]
+    rest = [line for line in ours if line in theirs]
+    return len(more) == 1 and '"batch": ' in more[0] and rest == theirs
+
+
+def _repeats_in_a_batch(steps: list[dict[str, Any]]) -> bool:
+    """Whether the last step has no higher sequence than the one before it in its fast batch, which
+    goes on behind gaps, and whose headers may have had that one refused."""
+    batches = [step for step in steps if step.get("reply", "").endswith(".$FI")]
+    if not batches or batches[-1] is not steps[-1]:
+        return False
+    name, _, gap, sequence = steps[-1]["reply"].split(".")[1:5]
+    same = [step for step in batches[:-1] if step["reply"].split(".")[1] == name]
+    if not same or gap != "ok":
+        return False
+    before = same[-1]["reply"].split(".")
+    return int(sequence) <= int(before[4]) and before[3] == "ok" and bool(same[-1]["headers"])
 
 
 def _refused_and_purged(steps: list[dict[str, Any]]) -> bool:

@@ -28,6 +28,7 @@ LATE = made("C", opt_start_seq=9)
 EXPECTS = [("Nats-Expected-Last-Msg-Id", "1")]
 REFUSED = {"do": "publish", "reply": "%i.f.9.ok.2.1.$FI", "headers": EXPECTS}
 END = {"do": "publish", "reply": "%i.f.9.ok.3.3.$FI", "headers": []}
+AGAIN = {"do": "publish", "reply": "%i.f.9.ok.2.1.$FI", "headers": []}
 PURGE = api("STREAM.PURGE.%", {"seq": 2})
 FULL = made("C", max_ack_pending=1)
 AGED = api("STREAM.CREATE.%", {"name": "%", "max_age": 1})
@@ -86,6 +87,11 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
     "the end of a batch behind what is stored": ([STREAM, {**REFUSED, "headers": []}, END],
         told(batch="f"), "", ""),
     "the end of another batch": ([STREAM, {**REFUSED, "reply": "%i.g.9.ok.2.1.$FI"}, END],
+        told(batch="f"), "", ""),
+    "what comes again in a batch": ([STREAM, REFUSED, AGAIN], told(batch="f"), "",
+        "repeated in a batch"),
+    "what comes again behind what is stored": ([STREAM, AGAIN, AGAIN], told(batch="f"), "", ""),
+    "what comes next in a batch": ([STREAM, REFUSED, {**END, "reply": "%i.f.9.ok.3.1.$FI"}],
         told(batch="f"), "", ""),
 }  # fmt: skip
 
