@@ -56,6 +56,8 @@ class Health:
         self.hidden_since = 0.0
         """Since when heartbeats that wait for flow control are all that is heard; 0: the origin
         tells more."""
+        self.unseen = 0
+        """Messages that the origin has got, by all signs, since it sent the newest that came."""
         self._quiet = False
         self._left_out = 0
         self._said: tuple[int, int] = (0, 0)
@@ -68,6 +70,7 @@ class Health:
     def begin(self, sink: "OriginSink", pending: int) -> None:
         """A consumer is there, with `pending` messages to deliver."""
         self.sink = sink
+        self.unseen = 0
         self._quiet = False
         self._begun_ts = sink.last_ts
         self._counted = 0
@@ -86,7 +89,7 @@ class Health:
         sink = self.sink
         if sink is not None:
             self._said = (behind, sink.dseq)
-            self._set_behind(sink, behind)
+            self._set_behind(sink, self._lag(sink))
 
     def tick(self, seconds: float) -> None:
         """Called again and again while a consumer is there."""
@@ -130,7 +133,10 @@ class Health:
     def _lag(self, sink: "OriginSink") -> int:
         behind, at = self._said
         taken, pending = int(sink.dseq), int(sink.pending)
-        return max(0, behind - max(0, taken - at), pending) if taken else behind
+        known = max(0, behind - max(0, taken - at), pending) if taken else behind
+        # Who has history to send tells of it: what it sends was not sent when it was stored.
+        fresh = known <= max(LIVE_MESSAGES, self.rate * LIVE_S)
+        return known + self.unseen if fresh else known
 
     @property
     def left_out(self) -> int:

@@ -30,6 +30,7 @@ from headwater.federation.origins.health import (
     WELL,
     Health,
 )
+from headwater.federation.origins.origin_delay import PROMPT_S, OriginDelay
 from headwater.federation.origins.origin_errors import (
     Barred,
     KeptOut,
@@ -43,6 +44,7 @@ from headwater.federation.origins.origin_questions import OriginQuestions
 from headwater.federation.origins.origin_request import (
     CONSUMER_NOT_FOUND,
     IDENTITY_MISMATCH,
+    STREAM_NOT_FOUND,
     Answer,
     OriginRequest,
     StartPoint,
@@ -144,6 +146,8 @@ class OriginFollower:
         self._quiet_tries = 0
         self._progress = (0, 0)
         self._progressed = self._begun = self._check_at = 0.0
+        self._check: asyncio.Task[None] | None = None
+        self.delay = OriginDelay()
         self._asked_again = False
         """Whether the last heartbeat said that the origin waits for a flow control answer."""
         self._info_answers = True
@@ -402,6 +406,7 @@ class OriginFollower:
         self.driver.manager.bind(sink, self.name)
         sink.via = self.questions.via
         self.sink = sink
+        self.delay = OriginDelay()
         self.health.begin(sink, answer.pending)
         self._announce_state()
         self.place.since_ns = 0
@@ -427,6 +432,7 @@ class OriginFollower:
     def _drop_sink(self) -> None:
         """Listen to the consumer no more, and remember how far it came."""
         sink = self.sink
+        self._end_check()
         if sink is None:
             return
         self.place.came(sink)
@@ -446,8 +452,11 @@ class OriginFollower:
                 await asyncio.wait_for(self._again.wait(), WATCH_S)
             if not self._again.is_set():
                 self._tick(sink)
-                if self._now_s() > self._check_at:
-                    await self._check(sink)
+                if self._check is not None and self._check.done():
+                    done, self._check = self._check, None
+                    done.result()
+                if self._check is None and self._now_s() > self._check_at:
+                    self._check = self.stream.kernel.loop.create_task(self._ask_what_comes(sink))
             elif self._reason:
                 break
             else:
@@ -461,6 +470,7 @@ class OriginFollower:
         """Go on with a consumer of another window; of this one, nothing is on its way. Raises
         OriginError."""
         self._again.clear()
+        self._end_check()
         self.phase = "asking"
         self.place.seq, rate = sink.sseq, self.health.rate
         request = self._new_request()
@@ -487,6 +497,10 @@ class OriginFollower:
             self._heard = True
             self.health.kept_out = ""
         self.health.tick(WATCH_S)
+        if sink.cut():
+            # What comes by another link now begins behind the last message that is here.
+            self._restart("the link by which it came has ended")
+            return
         arrived = sink.arriving()
         large = arrived > self._progress[1] > 0
         if sink.dseq != self._progress[0] or large:
@@ -498,7 +512,10 @@ class OriginFollower:
             self.health.stalled = False
         elif self.health.stalled and now - self._begun > STALLED_S:
             self.health.stalled = now - self._progressed > WATCH_S
+        self._see_delay(sink, now)
         silent = self._silent_s(sink)
+        if silent > MISSED_S:
+            self._check_at = min(self._check_at, now)
         self.health.hears(large or (silent <= SILENCE_S and self._tells(now)))
         if silent > SILENCE_S and not self.health.stalled:
             self.health.cause = f"nothing was heard for {SILENCE_S:.0f} s"
@@ -518,6 +535,14 @@ class OriginFollower:
         if self.mirror and lag is not None and lag < NEAR:
             self.driver.is_near()
         self._announce_state()
+
+    def _see_delay(self, sink: OriginSink, now: float) -> None:
+        """Whether what comes is late, so that what it tells is old."""
+        delay = self.delay
+        delay.came(now, int(sink.dseq), int(sink.last_ts))
+        self.health.unseen = delay.unseen(now)
+        if delay.late_s > PROMPT_S and self.health.state == LIVE:
+            self._check_at = min(self._check_at, now)
 
     def _tells(self, now: float) -> bool:
         """Whether the origin told of late what is still to come. One that waits for an answer to
@@ -550,15 +575,23 @@ class OriginFollower:
             self.health.cause += "; the origin does not get the answers on $JS.FC.>"
         self._restart(self.health.cause)
 
-    async def _check(self, sink: OriginSink) -> None:
+    def _end_check(self) -> None:
+        """What was asked of a consumer is of no use any more."""
+        if self._check is not None:
+            self._check.cancel()
+            self._check = None
+
+    async def _ask_what_comes(self, sink: OriginSink) -> None:
         """Ask the origin what is still to come, so that lag is what the origin says."""
         asked = self._now_s()
+        self.delay.asked(asked)
         try:
             _, payload = await self.questions.ask(
                 self._request.consumer_info_subject(sink.consumer.decode()), INFO_TIMEOUT_S
             )
             fields = msgspec.json.decode(payload)
-            gone = (fields.get("error") or {}).get("err_code") == CONSUMER_NOT_FOUND
+            code = (fields.get("error") or {}).get("err_code")
+            gone = code in (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND)
             # A cluster of nats-servers says so of all that mirrors and sources have.
             if gone and self._silent_s(sink) > MISSED_S:
                 self._restart("the origin no longer has the consumer")
@@ -572,6 +605,8 @@ class OriginFollower:
         except (OriginError, *BAD_JSON, KeyError, TypeError, ValueError, AttributeError):
             pass
         now = self._now_s()
+        self.delay.answered(now)
+        self.health.unseen = self.delay.unseen(now)
         pause = CHECK_S if self.health.state == LIVE else CHECK_BEHIND_S
         self._check_at = now + max(pause, CHECK_SHARE * (now - asked)) * self._between(1.0, 1.1)
 
@@ -606,6 +641,8 @@ class OriginFollower:
         elif stalled:
             self._again.set()
         elif int(delivered or 0) == sink.dseq:
+            self.delay.heard_all()
+            self.health.unseen = 0
             self.health.said(0)
 
     def holds(self, sink: OriginSink) -> bool:

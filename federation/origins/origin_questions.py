@@ -17,7 +17,7 @@ class OriginQuestions:
     """What one follower asks of its origin.
 
     `manager` knows the links of the node (`origins.Origins`); `stream` is the mirror or the stream
-    that has the source. No question is asked before the one before has ended.
+    that has the source. A question that is given up may end after the next one has begun.
     """
 
     def __init__(self, manager: Any, stream: Any, source: StreamSource) -> None:
@@ -59,7 +59,8 @@ class OriginQuestions:
             raise OriginError(f"no answer from the origin on {subject!r}") from None
         finally:
             self.account.remove(sink)
-            self._answered = None
+            if self._answered is answered:
+                self._answered = None
         if block.startswith(b"NATS/1.0 503"):
             raise self._nobody(subject)
         return block, payload

@@ -94,6 +94,23 @@ async def test_what_a_dead_link_hides_is_unknown(
     assert "headwater" not in healthz(made.edge)
 
 
+async def test_a_link_that_ended_is_told_at_once(lab: Lab) -> None:
+    """Nobody has to be silent for long when the node knows that its link is gone."""
+    made = await line(lab)
+    await made.publish("BULK", 10, 1000)
+    await made.mirror("COPY", "BULK")
+    health = made.follower("COPY").health
+    await until(lambda: made.store("COPY").messages == 10 and health.state == "live", "it is live")
+    made.wire.silence(True)
+    made.wire.cut()
+    await until(lambda: health.state == "offline", "it is known", origin_follower.SILENCE_S - 1)
+    assert health.lag() is None
+    await until(lambda: "is not connected" in health.cause, "it says why")
+    made.wire.silence(False)
+    made.wire.cut()
+    await until(lambda: health.state == "live", "the link is back")
+
+
 async def test_an_origin_that_hears_nothing_hides_what_it_has(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
