@@ -11,8 +11,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from headwater.edge.conf.options import TLSOptions
 
 
-def certificate(folder: Path, host: str = "") -> TLSOptions:
-    """A self-signed certificate for a name, or for the loopback address."""
+def certificate(folder: Path, host: str = "", days: int = 1) -> TLSOptions:
+    """A self-signed certificate for a name, or for the loopback address; it ends in so many days,
+    or has ended so many days ago."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "node")])
     now = datetime.datetime.now(datetime.UTC)
@@ -25,8 +26,8 @@ def certificate(folder: Path, host: str = "") -> TLSOptions:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - datetime.timedelta(days=30))
+        .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.SubjectAlternativeName([address]), critical=False)
         .sign(key, hashes.SHA256())
     )
