@@ -54,7 +54,8 @@ def link_authorization(reader: ConfigReader, key: str, value: Value, target: Any
     auth = read_authorization(reader, key, value)
     if auth is None:
         return
-    if auth.users or (isinstance(value.data, dict) and "users" in value.data):
+    named = isinstance(value.data, dict) and any(name.lower() == "users" for name in value.data)
+    if auth.users or named:
         reader.error(
             value,
             "authorization does not allow multiple users here: "

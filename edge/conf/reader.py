@@ -4,6 +4,7 @@ A block is read by a table: lower-case key to a `Field`, which takes the value, 
 type and sets an attribute of the options record.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -262,12 +263,15 @@ def type_name(data: object) -> str:
     return names.get(type(data), "a date")
 
 
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+
+
 def is_url(text: str) -> bool:
     """Whether `text` can be taken for a URL."""
     if any(char.isspace() or not char.isprintable() for char in text):
         return False
-    head = text.partition("://")[0] if "://" in text else text.partition("/")[0]
-    if text.startswith(":") or ("://" not in text and ":" in head and head[:1].isdigit()):
+    scheme, colon, _ = text.partition("/")[0].partition(":")
+    if colon and not SCHEME.fullmatch(scheme):
         return False
     from urllib.parse import urlsplit
 

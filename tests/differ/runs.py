@@ -6,6 +6,7 @@ from functools import partial
 from os.path import commonprefix
 from typing import Any
 
+from tests.differ.configurations import compared as configurations
 from tests.differ.histories import Step as History
 from tests.differ.histories import copies, history
 from tests.differ.intended import intended_history, intended_lines
@@ -147,6 +148,7 @@ async def _small(ports: tuple[int, int], steps: list[History]) -> list[History]:
 KINDS: dict[str, Run] = {f"lines-{world}": partial(lines, world) for world in WORLDS}
 KINDS["histories"] = partial(histories, history)
 KINDS["copies"] = partial(histories, copies)
+KINDS["configurations"] = configurations
 
 
 def run(kind: str, seeds: Iterable[int], most: int) -> tuple[list[str], int]:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.differ.histories import Step, api
 from tests.differ.intended import intended_history
+from tests.differ.intended_configurations import CONFIGURATIONS, SAID, intended_configuration
 
 
 def made(name: str, **config: Any) -> Step:
@@ -100,3 +101,28 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
 def test_a_rule_is_for_what_it_names(case: str) -> None:
     steps, ours, theirs, name = CASES[case]
     assert intended_history(steps, len(steps) - 1, [ours], [theirs] if theirs else []) == name
+
+
+OUT = "c.conf:1:1: port 99999 is out of range: use 0 to 65535"
+UNREAD = 'c.conf:1:2: unknown field "b": remove it, or correct its name'
+VALID = "configuration file is valid (sha256:2)"
+CHANGED: dict[str, tuple[str, str, str, str]] = {
+    "a port": ("port 99999", OUT, VALID, "port that is none"),
+    "a port that both refuse for other reasons": ("port 99999", OUT, "refused", ""),
+    "a field of a resolver": ("resolver {b 1}", UNREAD, VALID, "name that is not read"),
+    "a field of something else": ("tls {b 1}", UNREAD, VALID, ""),
+    "a port and something else": ("port 99999\ntls {b 1}", f"{OUT}\n{UNREAD}", VALID, ""),
+    "a block at the end": ("host (\nx\n)", "sha256:1", VALID, "block at the end"),
+    "a digest of something else": ("host x", "sha256:1", VALID, ""),
+    "a refusal of theirs": ("host x", "sha256:1", "host is no host", ""),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_a_rule_for_configurations_is_for_what_it_names(case: str) -> None:
+    text, ours, theirs, name = CHANGED[case]
+    assert intended_configuration(text, ours, theirs) == name
+
+
+def test_each_rule_for_configurations_has_its_reason() -> None:
+    assert SAID.keys() <= CONFIGURATIONS.keys()
