@@ -27,15 +27,15 @@ class OriginDelay:
         self._asked_s = 0.0
         self._slow = False
 
-    def came(self, now_s: float, taken: int, last_ts: int) -> None:
+    def came(self, now_s: float, count: int, last_ts: int) -> None:
         """So many messages have come, the last of which the origin stored at `last_ts` (ns)."""
         samples = self._samples
-        if taken == (samples[-1][0] if samples else 0):
+        if count == (samples[-1][0] if samples else 0):
             return
         stored_s = last_ts / 1e9
         if len(samples) == SAMPLES:
             del samples[1::2]
-        samples.append((taken, stored_s))
+        samples.append((count, stored_s))
         self._age = now_s - stored_s
         if self._least is None or self._age < self._least:
             self._least = self._age
@@ -64,9 +64,9 @@ class OriginDelay:
         if self.late_s <= PROMPT_S or not (waits or self._slow):
             return 0
         newest, stored_s = self._samples[-1]
-        return int(newest - self._taken_at(stored_s - self.late_s))
+        return int(newest - self._stored_by(stored_s - self.late_s))
 
-    def _taken_at(self, stored_s: float) -> float:
+    def _stored_by(self, stored_s: float) -> float:
         """How many messages the origin had stored at a moment of its own, of those that came."""
         before = self._samples[0]
         for sample in self._samples:
