@@ -1,4 +1,4 @@
-"""One cluster, run by nats-servers and by this server in turn, with the same configuration."""
+"""One cluster, run by nats-servers and by this server with the same configuration, at once."""
 
 import asyncio
 import contextlib
@@ -6,9 +6,9 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import nats
 from nats.aio.client import Client
@@ -26,18 +26,19 @@ USERS = (
 Configure = Callable[[str], str]
 """Makes the configuration of a node from its own part: its name, its ports, its store."""
 
-Begin = Callable[..., contextlib.AbstractAsyncContextManager[int]]
-
 
 @dataclass(frozen=True)
 class Nodes:
-    """A cluster that runs: the first node's port, and how to stop the node of an index."""
+    """A cluster that runs: the first node's port, how to stop the node of an index, and the
+    monitoring ports of all nodes where a test wants them."""
 
     port: int
     stop: Callable[[int], Awaitable[None]]
+    monitors: list[int] = field(default_factory=list)
 
 
 BeginNodes = Callable[..., contextlib.AbstractAsyncContextManager[Nodes]]
+_T = TypeVar("_T")
 
 
 def with_users(own: str) -> str:
@@ -95,7 +96,7 @@ async def their_nodes(
         for process in processes:
             process.terminate()
         for process in processes:
-            process.wait(10)
+            await asyncio.to_thread(process.wait, 10)
 
 
 @contextlib.asynccontextmanager
@@ -115,13 +116,28 @@ async def our_nodes(
         await lab.stop()
 
 
-@contextlib.asynccontextmanager
-async def theirs(
-    path: Path, size: int = 3, configure: Configure = with_users
-) -> AsyncIterator[int]:
-    """So many nats-servers; the first one's port."""
-    async with their_nodes(path, size, configure) as nodes:
-        yield nodes.port
+async def at_both(
+    path: Path,
+    work: Callable[[Nodes], Awaitable[_T]],
+    size: int = 3,
+    configure: Configure = with_users,
+    monitoring: bool = False,
+) -> list[_T]:
+    """What `work` finds in the cluster of nats-servers, and then in ours.
+
+    Both run at once, since most of their time is waiting for elections. `monitoring` gives the
+    nodes monitoring ports, with the configuration `with_users`.
+    """
+
+    async def one(begin: BeginNodes) -> _T:
+        monitors: list[int] = []
+        made = monitored(monitors) if monitoring else configure
+        async with begin(path / begin.__name__, size, made) as nodes:
+            return await work(replace(nodes, monitors=monitors))
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(begin)) for begin in (their_nodes, our_nodes)]
+    return [task.result() for task in tasks]
 
 
 @contextlib.asynccontextmanager
@@ -131,8 +147,6 @@ async def ours(path: Path, size: int = 3, configure: Configure = with_users) -> 
         yield nodes.port
 
 
-BOTH_NODES: tuple[BeginNodes, BeginNodes] = (their_nodes, our_nodes)
-BOTH: tuple[Begin, Begin] = (theirs, ours)
 OWN = {"created", "ts", "time", "metadata", "first_ts", "last_ts", "last_active", "api"}
 
 

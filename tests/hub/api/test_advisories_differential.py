@@ -7,7 +7,7 @@ from typing import Any
 
 from nats.aio.client import Client
 
-from tests.hub.api.beside import BOTH, led
+from tests.hub.api.beside import Nodes, at_both, led
 from tests.hub.lab import api
 from tests.waiting import connected, until
 
@@ -96,8 +96,8 @@ async def stepped(user: Client, request: str) -> bool:
 
 
 async def test_elections_are_told_alike(tmp_path: Path) -> None:
-    answers = []
-    for begin in BOTH:
-        async with begin(tmp_path / begin.__name__) as port:
-            answers.append(await asyncio.wait_for(elections(f"127.0.0.1:{port}"), 60))
-    assert answers[1] == answers[0]
+    async def told(nodes: Nodes) -> Any:
+        return await asyncio.wait_for(elections(f"127.0.0.1:{nodes.port}"), 60)
+
+    theirs, ours = await at_both(tmp_path, told)
+    assert ours == theirs

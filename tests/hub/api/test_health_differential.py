@@ -7,7 +7,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tests.hub.api.beside import BOTH, led, monitored
+from tests.hub.api.beside import Nodes, at_both, led
 from tests.hub.lab import api
 from tests.waiting import connected, until
 
@@ -51,9 +51,8 @@ async def healths(address: str, monitors: list[int]) -> list[Any]:
 
 
 async def test_followers_answer_for_their_replicas(tmp_path: Path) -> None:
-    answers = []
-    for begin in BOTH:
-        monitors: list[int] = []
-        async with begin(tmp_path / begin.__name__, 3, monitored(monitors)) as port:
-            answers.append(await healths(f"127.0.0.1:{port}", monitors))
-    assert answers[1] == answers[0]
+    async def told(nodes: Nodes) -> list[Any]:
+        return await healths(f"127.0.0.1:{nodes.port}", nodes.monitors)
+
+    theirs, ours = await at_both(tmp_path, told, monitoring=True)
+    assert ours == theirs

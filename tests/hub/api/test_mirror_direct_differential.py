@@ -9,7 +9,7 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 
-from tests.hub.api.beside import BOTH, led, ours
+from tests.hub.api.beside import Nodes, at_both, led, ours
 from tests.waiting import connected, until
 
 MESSAGES = 30
@@ -89,10 +89,10 @@ async def story(port: int) -> list[Any]:
 
 
 async def test_a_mirror_answers_in_the_place_of_its_origin(tmp_path: Path) -> None:
-    found = []
-    for number, begin in enumerate(BOTH):
-        async with begin(tmp_path / str(number)) as port:
-            found.append(await story(port))
+    async def told(nodes: Nodes) -> Any:
+        return await story(nodes.port)
+
+    found = await at_both(tmp_path, told)
     assert found[0] == found[1]
     assert found[1][3:5] == [["MO", "4", "3"], ["MO", "5", "4"]]
 

@@ -9,7 +9,7 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 
-from tests.hub.api.beside import BOTH, led, masked
+from tests.hub.api.beside import Nodes, at_both, led, masked
 from tests.waiting import connected, until
 
 SIZE = 4
@@ -136,10 +136,10 @@ async def transcript(address: str) -> list[Any]:
 
 
 async def test_the_answers_are_those_of_nats_servers(tmp_path: Path) -> None:
-    answers = []
-    for begin in BOTH:
-        async with begin(tmp_path / begin.__name__, SIZE) as port:
-            answers.append(await transcript(f"127.0.0.1:{port}"))
+    async def told(nodes: Nodes) -> list[Any]:
+        return await transcript(f"127.0.0.1:{nodes.port}")
+
+    answers = await at_both(tmp_path, told, SIZE)
     requests = [request for request in REQUESTS if request[0] not in ("wait", "gone")]
     for request, theirs, ours in zip(requests, *answers, strict=True):
         assert ours == theirs, request

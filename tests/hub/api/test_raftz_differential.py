@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.hub.api.beside import BOTH, led, monitored
+from tests.hub.api.beside import Nodes, at_both, led
 from tests.hub.api.test_health_differential import get
 from tests.hub.lab import api
 from tests.waiting import connected, until
@@ -66,10 +66,9 @@ async def pages(address: str, monitors: list[int]) -> dict[str, Any]:
 
 
 async def test_groups_are_shown_alike(tmp_path: Path) -> None:
-    answers = []
-    for begin in BOTH:
-        monitors: list[int] = []
-        async with begin(tmp_path / begin.__name__, 3, monitored(monitors)) as port:
-            answers.append(await pages(f"127.0.0.1:{port}", monitors))
+    async def shown(nodes: Nodes) -> dict[str, Any]:
+        return await pages(f"127.0.0.1:{nodes.port}", nodes.monitors)
+
+    theirs, ours = await at_both(tmp_path, shown, monitoring=True)
     for path in PATHS:
-        assert answers[1][path] == answers[0][path], path
+        assert ours[path] == theirs[path], path

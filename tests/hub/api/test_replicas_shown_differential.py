@@ -7,7 +7,7 @@ from typing import Any
 from nats.aio.client import Client
 from nats.js.errors import NoStreamResponseError
 
-from tests.hub.api.beside import BOTH, led, monitored
+from tests.hub.api.beside import Nodes, at_both, led
 from tests.hub.api.test_health_differential import get
 from tests.hub.lab import api
 from tests.waiting import connected, until
@@ -88,28 +88,27 @@ async def filled(address: str) -> None:
 
 
 async def test_every_node_shows_its_replicas(tmp_path: Path) -> None:
-    answers = []
-    for begin in BOTH:
-        monitors: list[int] = []
-        async with begin(tmp_path / begin.__name__, 3, monitored(monitors)) as port:
-            await filled(f"127.0.0.1:{port}")
+    async def told(nodes: Nodes) -> tuple[Any, ...]:
+        ports = nodes.monitors
+        await filled(f"127.0.0.1:{nodes.port}")
+        found: list[Any] = []
 
-            found: list[Any] = []
-
-            async def all_there(ports: list[int] = monitors, found: list[Any] = found) -> bool:
-                rows = await shown(ports)
-                of_three = [each for each in rows if each["stream"] == "S"]
-                # nats-server has an R1 consumer on one node of the three, any of them.
-                seen = {str((each["state"], each["consumers"].get("c"))) for each in of_three}
-                found[:] = [rows, await shown(ports, f"{PAGE}&stream-leader-only=1")]
-                led_here = [each["stream"] for each in found[1]]
-                whole = len(of_three) == 3 and len(seen) == 1 and led_here == ["ONE", "S"]
-                return whole and all(each["led"] for each in rows)
-
-            await until(all_there, "all nodes have everything")
-            for each in found[0]:
-                each["consumers"].pop("alone", None)
-                each.pop("counted")
+        async def all_there() -> bool:
+            rows = await shown(ports)
+            of_three = [each for each in rows if each["stream"] == "S"]
+            # nats-server has an R1 consumer on one node of the three, any of them.
+            seen = {str((each["state"], each["consumers"].get("c"))) for each in of_three}
+            found[:] = [rows, await shown(ports, f"{PAGE}&stream-leader-only=1")]
             led_here = [each["stream"] for each in found[1]]
-            answers.append((found[0], led_here, await totals(monitors)))
-    assert answers[1] == answers[0]
+            whole = len(of_three) == 3 and len(seen) == 1 and led_here == ["ONE", "S"]
+            return whole and all(each["led"] for each in rows)
+
+        await until(all_there, "all nodes have everything")
+        for each in found[0]:
+            each["consumers"].pop("alone", None)
+            each.pop("counted")
+        led_here = [each["stream"] for each in found[1]]
+        return found[0], led_here, await totals(ports)
+
+    theirs, ours = await at_both(tmp_path, told, monitoring=True)
+    assert ours == theirs

@@ -11,7 +11,7 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 
-from tests.hub.api.beside import BOTH_NODES, led
+from tests.hub.api.beside import Nodes, at_both, led
 from tests.hub.lab import api
 from tests.waiting import connected, until
 
@@ -278,9 +278,9 @@ async def transcript(port: int, stop: Callable[[int], Awaitable[None]]) -> list[
 
 
 async def test_the_answers_are_those_of_nats_servers(tmp_path: Path) -> None:
-    answers = []
-    for begin in BOTH_NODES:
-        async with begin(tmp_path / begin.__name__, SIZE) as nodes:
-            answers.append(await asyncio.wait_for(transcript(nodes.port, nodes.stop), 120))
+    async def told(nodes: Nodes) -> list[Any]:
+        return await asyncio.wait_for(transcript(nodes.port, nodes.stop), 120)
+
+    answers = await at_both(tmp_path, told, SIZE)
     for row, theirs, ours in zip([*ROWS, *ROWS_WITHOUT_ONE], *answers, strict=True):
         assert ours == theirs, row

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import copy
 from pathlib import Path
 from typing import Any
 
 from headwater.security.claims import AccountLimits, JetStreamTier
-from tests.hub.api.beside import BOTH, masked
+from tests.hub.api.beside import Nodes, at_both, masked
 from tests.operator_realm import Raw, Realm
 from tests.waiting import until, until_seen
 
@@ -143,11 +144,13 @@ def leads(port: int, made: Realm) -> bool:
 
 
 async def test_the_answers_are_those_of_nats_servers(tmp_path: Path) -> None:
-    made, found = realm(), []
-    for begin in BOTH:
-        async with begin(tmp_path / begin.__name__, 3, made.config) as port:
-            await until(lambda at=port: asyncio.to_thread(leads, at, made), "there is a leader")
-            found.append(await asyncio.to_thread(transcript, port, made))
+    made = realm()
+
+    async def told(nodes: Nodes) -> list[Any]:
+        await until(lambda: asyncio.to_thread(leads, nodes.port, made), "there is a leader")
+        return await asyncio.to_thread(transcript, nodes.port, made)
+
+    found = await at_both(tmp_path, told, 3, made.config)
     different = [
         (request, theirs, mine)
         for request, theirs, mine in zip(REQUESTS, *found, strict=True)
@@ -218,13 +221,14 @@ def push(system: Raw, made: Realm, name: str, tier: str, storage: int) -> None:
 
 async def test_messages_beyond_limits_are_refused(tmp_path: Path) -> None:
     """By what all nodes hold together, and as soon as a token says so."""
-    found: list[tuple[list[Any], int]] = []
-    for begin in BOTH:
-        made = realm()
-        async with begin(tmp_path / begin.__name__, 3, made.config) as port:
-            await until(lambda at=port, of=made: asyncio.to_thread(leads, at, of), "a leader")
-            found.append(await asyncio.to_thread(fill, port, made))
-    (theirs, _), (mine, used_in_tier) = found
+    made = realm()
+
+    async def told(nodes: Nodes) -> tuple[list[Any], int]:
+        of = copy.deepcopy(made)
+        await until(lambda: asyncio.to_thread(leads, nodes.port, of), "there is a leader")
+        return await asyncio.to_thread(fill, nodes.port, of)
+
+    (theirs, _), (mine, used_in_tier) = await at_both(tmp_path, told, 3, made.config)
     assert mine == theirs
     # nats-server learns late of its own other replicas, and lets more in.
     assert used_in_tier <= 3 * 10 * KILO

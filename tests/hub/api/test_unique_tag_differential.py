@@ -8,7 +8,7 @@ from typing import Any
 
 from nats.aio.client import Client
 
-from tests.hub.api.beside import BOTH, led, masked, with_users
+from tests.hub.api.beside import Nodes, at_both, led, masked, with_users
 from tests.hub.api.test_moves_differential import placed, settled
 from tests.waiting import connected, until
 
@@ -114,13 +114,13 @@ async def transcript(user: Client) -> list[Any]:
 
 
 async def test_refusals_are_those_of_nats_servers(tmp_path: Path) -> None:
-    answers = []
-    for begin in BOTH:
-        async with begin(tmp_path / begin.__name__, SIZE, in_zones) as port:
-            user = await connected(f"nats://a:a@127.0.0.1:{port}")
-            try:
-                answers.append(await transcript(user))
-            finally:
-                await user.close()
+    async def told(nodes: Nodes) -> list[Any]:
+        user = await connected(f"nats://a:a@127.0.0.1:{nodes.port}")
+        try:
+            return await transcript(user)
+        finally:
+            await user.close()
+
+    answers = await at_both(tmp_path, told, SIZE, in_zones)
     for row, theirs, ours in zip([r for r in ROWS if r[0] != "wait"], *answers, strict=True):
         assert ours == theirs, row

@@ -5,6 +5,8 @@ import itertools
 import json
 import os
 import random
+import select
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -46,7 +48,9 @@ RULES = (
 )
 PREFIXES = (*OWN, *TAKEN[2:4])
 BODIES = {"STREAM.MSG.GET.V": '{"last_by_subj":"v"}', "DIRECT.GET.V": '{"last_by_subj":"v"}'}
-SILENCE_S = 0.3
+SILENCE_S = 0.05
+"""After which the next request is sent. What comes later still counts for its own request."""
+LAST_SILENCE_S = 0.3
 NOBODY = "nobody"
 REFUSED = "io.nats.jetstream.api.v1.system_response 10039"
 
@@ -88,30 +92,74 @@ def decided(server: Server) -> dict[str, str]:
         for name in (f"{account}{number}" for account in "ABC" for number in range(USERS)):
             with Raw(server.port) as wire:
                 assert wire.login(user=name, no_responders=True, **{"pass": "p"}) == []
-                wire.socket.settimeout(SILENCE_S)
                 assert wire.send("SUB in.* 1\r\n") == []
                 assert owner.request("v", b"one")["stream"] == "V"
+                answers = _Answers(wire.socket)
                 for prefix, call in itertools.product(PREFIXES, CALLS):
-                    subject = f"{prefix}.{call}"
-                    found[f"{name} {subject}"] = _came(wire, subject, BODIES.get(call, ""))
+                    answers.ask(f"{prefix}.{call}", BODIES.get(call, ""))
+                found.update({f"{name} {what}": came for what, came in answers.all().items()})
     return found
 
 
-def _came(wire: Raw, subject: str, body: str) -> str:
-    """An error, nobody, or the kind of the answer. What an import takes to where nobody serves gets
-    a status from nats-server alone."""
-    frames = f"PUB {subject} in.{subject.replace('.', '-')} {len(body)}\r\n{body}\r\n"
-    wire.socket.sendall(frames.encode())
-    try:
-        line = next(line for line in iter(wire.file.readline, None) if line != b"PING\r\n")
-    except TimeoutError:
-        wire.file = wire.socket.makefile("rb")
-        return NOBODY
-    words = line.split()
-    if words[0] not in (b"MSG", b"HMSG"):
-        return line.decode()
-    data = wire.file.read(int(words[-1]) + 2)
-    if words[0] == b"HMSG":
+class _Answers:
+    """What comes of requests that are sent one after the other: an error, nobody, or the kind of
+    the answer. What an import takes to where nobody serves gets a status from nats-server alone."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._buffer = bytearray()
+        self._subjects: dict[str, str] = {}
+        self._found: dict[str, str] = {}
+
+    def ask(self, subject: str, body: str) -> None:
+        """Send a request, and wait for what comes of it."""
+        reply = f"in.{subject.replace('.', '-')}"
+        self._subjects[reply] = subject
+        self._socket.sendall(f"PUB {subject} {reply} {len(body)}\r\n{body}\r\n".encode())
+        while subject not in self._found and self._take(SILENCE_S):
+            pass
+
+    def all(self) -> dict[str, str]:
+        """What came of each request, in the end."""
+        while self._take(LAST_SILENCE_S):
+            pass
+        return {each: self._found.get(each, NOBODY) for each in self._subjects.values()}
+
+    def _take(self, seconds: float) -> bool:
+        """Enter the next frame. False after so many seconds of silence."""
+        line = self._line(seconds)
+        if line is None:
+            return False
+        words = line.split()
+        if words[0] == b"-ERR":
+            self._found[line.decode().split('"')[1]] = line.decode()
+        elif words[0] in (b"MSG", b"HMSG"):
+            size = int(words[-1]) + 2
+            while len(self._buffer) < size:
+                self._fill()
+            data = bytes(self._buffer[:size])
+            del self._buffer[:size]
+            self._found[self._subjects[words[1].decode()]] = _kind(data, words[0] == b"HMSG")
+        return True
+
+    def _line(self, seconds: float) -> bytes | None:
+        while b"\n" not in self._buffer:
+            if not select.select([self._socket], [], [], seconds)[0]:
+                return None
+            self._fill()
+        line, _, rest = bytes(self._buffer).partition(b"\n")
+        self._buffer[:] = rest
+        return line + b"\n"
+
+    def _fill(self) -> None:
+        chunk = self._socket.recv(1 << 16)
+        assert chunk, "the server has ended the connection"
+        self._buffer += chunk
+
+
+def _kind(data: bytes, with_headers: bool) -> str:
+    """Of an answer."""
+    if with_headers:
         status = data.split(b"\r\n")[0].decode()
         return NOBODY if status == "NATS/1.0 503" else status
     answer = json.loads(data)
