@@ -103,6 +103,7 @@ class ClusterRoutes:
                 return serve(js, tokens, payload, ctx, waits_until, asked)
 
             copy = copy_of(js, ctx)
+            self.relay.hear(copy)
             if group.serves and not group.sure:
                 return self._when_confirmed(again)
             if group.serves:

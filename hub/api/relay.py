@@ -10,6 +10,10 @@ leaders change, nodes hear requests and of the new leader in different orders:
 - The old leader may hear a request while it leads, and the new one when it does. So who leads since
   a moment ago asks the others whether they have done it. Who says no does not do it later, unless
   it leads in a later term.
+
+Nodes make an account of tokens when they first hear of it. So the first request of such an account
+may reach a leader that does not listen yet: who has the account since a moment ago passes it on,
+and the leader takes it if it has not heard it.
 """
 
 import asyncio
@@ -80,6 +84,14 @@ class Copy(msgspec.Struct, array_like=True, frozen=True):
 def copy_of(js: AccountJetStream, ctx: Context) -> Copy:
     """A request to an account's API."""
     return Copy(ctx.passing or HEARD, js.name, ctx.subject, ctx.reply, ctx.headers, ctx.payload)
+
+
+def _decoded(body: memoryview) -> Copy:
+    """What another node has passed on. Raises ValueError."""
+    try:
+        return msgspec.msgpack.decode(body, type=Copy)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
 
 
 Served = Callable[[bytes, bytes, bytes, bytes, Passing], None]
@@ -172,11 +184,17 @@ class Relay:
         """What was passed on to this node, which had not left it; the value is a `Passing`."""
         self.system: Served | None = None
         """Takes requests of the system account that concern the cluster."""
+        self.heard = RecentRequests()
+        """What this node was asked, whoever leads."""
+        self._accounts = Turns()
+        """When accounts asked this node first."""
+        self._known_accounts: set[str] = set()
         self._began = Turns()
         self._ended = Turns()
         self._leads_meta = False
         cluster.group.watchers.append(self._meta_changed)
         cluster.transport.handlers[b"relay"] = self._arrived
+        cluster.transport.handlers[b"unheard"] = self._unheard
         cluster.transport.methods["done"] = self._was_done
 
     def _now(self) -> float:
@@ -262,6 +280,34 @@ class Relay:
             copy = msgspec.structs.replace(copy, passing=both)
         if copy.by or waited or self._led_lately(key):
             self._pass_on(copy, to)
+        elif key == META and self._is_new(copy.account):
+            # The request itself goes out at the end of the turn, to all nodes that listen.
+            self.cluster.jetstream.kernel.loop.call_soon(self._offer, copy, to)
+
+    def _is_new(self, account: str) -> bool:
+        """Whether an account began to ask here a moment ago, so that others may not know it."""
+        now = self._now()
+        if account not in self._known_accounts:
+            self._known_accounts &= self.cluster.jetstream.accounts.keys()
+            self._known_accounts.add(account)
+            self._accounts.record(account, now)
+        return self._accounts.is_recent(account, now)
+
+    def _offer(self, copy: Copy, to: int) -> None:
+        """Send a request behind all that the account said: its interest, and the request."""
+        passing = Passing([self.cluster.number], copy.passing.hops + 1)
+        body = msgspec.msgpack.encode(msgspec.structs.replace(copy, passing=passing))
+        self.cluster.transport.send_beside(to, copy.account, b"unheard", body)
+
+    def _unheard(self, number: int, body: memoryview) -> None:
+        """A node has left a request of a new account to this one."""
+        copy = _decoded(body)
+        if not self.heard.values(copy.digest, self._now()):
+            self._serve_passed(copy)
+
+    def hear(self, copy: Copy) -> None:
+        """This node was asked."""
+        self.heard.add(copy.digest, True, self._now())
 
     def _pass_on(self, copy: Copy, to: int) -> None:
         own, hops = self.cluster.number, copy.passing.hops
@@ -272,10 +318,7 @@ class Relay:
 
     def _arrived(self, number: int, body: memoryview) -> None:
         """A node that led has left a request to this one."""
-        try:
-            copy = msgspec.msgpack.decode(body, type=Copy)
-        except msgspec.DecodeError as error:
-            raise ValueError(str(error)) from error
+        copy = _decoded(body)
         digest, now = copy.digest, self._now()
         if self.left.pop(digest, lambda to: to in copy.by, now) is not None:
             self._serve_passed(copy)
