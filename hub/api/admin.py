@@ -156,7 +156,6 @@ class SystemAdmin:
         ) -> None:
             group = self.cluster.group
             copy = Copy(passing, self.account.name, subject, reply, block, payload)
-            self.relay.hear(copy)
             if not group.leads and self.cluster.is_led_elsewhere(group.leader):
                 self.relay.leave(copy, META, group.leader, False)
                 return

@@ -21,6 +21,7 @@ from headwater.hub.api.moves import Moves
 from headwater.hub.api.relay import META, Relay, copy_of
 from headwater.hub.api.stream_requests import StreamRequests
 from headwater.hub.meta.assignment import Assignment
+from headwater.hub.routes.route_conn import RouteConn
 
 API_SUBJECTS = (
     b"$JS.API.INFO",
@@ -115,6 +116,8 @@ class ClusterRoutes:
                 return handler(js, tokens, payload, ctx)
             if self.cluster.is_led_elsewhere(group.leader):
                 self.relay.leave(copy, META, group.leader, waits_until > 0)
+                if not isinstance(ctx.sender, RouteConn):
+                    self.relay.left_by_client(copy, group.leader)
                 return None
             return self._when_led(waits_until or self._now() + ELECTION_SECONDS, again)
 

@@ -12,8 +12,8 @@ leaders change, nodes hear requests and of the new leader in different orders:
   it leads in a later term.
 
 Nodes make an account of tokens when they first hear of it. So the first request of such an account
-may reach a leader that does not listen yet: who has the account since a moment ago passes it on,
-and the leader takes it if it has not heard it.
+may reach a leader that does not listen yet. So the node whose client asks passes on what a new
+account asks, behind the request itself, and the leader takes it if it has not heard it.
 """
 
 import asyncio
@@ -280,8 +280,12 @@ class Relay:
             copy = msgspec.structs.replace(copy, passing=both)
         if copy.by or waited or self._led_lately(key):
             self._pass_on(copy, to)
-        elif key == META and self._is_new(copy.account):
-            # The request itself goes out at the end of the turn, to all nodes that listen.
+
+    def left_by_client(self, copy: Copy, to: int) -> None:
+        """A client of this node has asked, and the request was left to node `to`, which leads the
+        cluster. The node may not know the client's account yet."""
+        if not copy.by and self._is_new(copy.account):
+            # The request itself goes first, in this turn, to all nodes that listen.
             self.cluster.jetstream.kernel.loop.call_soon(self._offer, copy, to)
 
     def _is_new(self, account: str) -> bool:
