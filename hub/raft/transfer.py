@@ -8,8 +8,9 @@ from headwater.hub.raft.progress import MemberProgress
 
 
 def begin(r: Core, target: int) -> None:
-    """Hand over to a voter as soon as it has everything. Gives up after an election timeout, also
-    when it is asked for again meanwhile. Raises `NotLeader`, `ChangeRefused`."""
+    """Hand over to a voter as soon as it has everything. Gives up when it has not got that within an
+    election timeout, or does not lead within another one, also when it is asked for again
+    meanwhile. Raises `NotLeader`, `ChangeRefused`."""
     if not r.is_leader:
         raise NotLeader(r.leader)
     if target == r.node or target not in r.log.config.voters:
@@ -18,19 +19,27 @@ def begin(r: Core, target: int) -> None:
     if r.transfer.target != target:
         r.transfer.target = target
         r.transfer.since = r.ticks
+        r.transfer.asked = -1
     caught_up(r, target, r.progress[target])
 
 
 def caught_up(r: Core, node: int, progress: MemberProgress) -> None:
-    """Tell the target to campaign when it has the whole log."""
-    if node == r.transfer.target and progress.match == r.log.last:
-        r.transfer.spent = True
-        r.send(Message(Kind.TIMEOUT_NOW, r.node, node))
+    """Tell the target to campaign when it has the whole log, and again while it has time to: one
+    that stands when this node leads on costs its clients what they have just been promised."""
+    now = r.transfer
+    if node != now.target or progress.match != r.log.last:
+        return
+    if now.asked < 0:
+        now.asked = r.ticks
+    elif r.ticks - now.asked > r.options.election_ticks // 2:
+        return
+    now.spent = True
+    r.send(Message(Kind.TIMEOUT_NOW, r.node, node))
 
 
 def tick(r: Core) -> None:
     """A target that did not do it in time is not waited for: lead on."""
-    if r.ticks - r.transfer.since >= r.options.election_ticks:
+    if r.ticks - max(r.transfer.since, r.transfer.asked) >= r.options.election_ticks:
         expire(r)
 
 

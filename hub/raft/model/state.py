@@ -56,6 +56,8 @@ class Transfer:
     target: int = 0  # the node that shall lead; 0: none
     since: int = 0
     """The tick at which it was asked for."""
+    asked: int = -1
+    """The tick at which the target was asked to campaign first; -1: it was not."""
     spent: bool = False
     """A TIMEOUT_NOW was sent in this term: it may arrive late and end a lease, so there is none
     any more."""

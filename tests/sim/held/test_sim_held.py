@@ -10,7 +10,7 @@ from tests.sim.held.story import Story
 from tests.sim.jetstream.plan import Step
 from tests.sim.planted.bug import Bug
 
-KNOWN_SEEDS = (13, 106, 120355, 7300053, 7300457, 7301772, 7301635)
+KNOWN_SEEDS = (13, 106, 120355, 7300053, 7300457, 7301772, 7301635, 7301470)
 """They found bugs. A leader to which a route came up again, or a stalled one went on, did not know
 that the node at its end held messages, and took them twice (13). A leader that handed over went on
 handing out messages, which nobody wrote down, so their acks had no answer (106). A node to which
@@ -19,7 +19,8 @@ A node that had asked to found the cluster, and found it changed, kept its promi
 that nobody founded one (7300053). Acks that came by a route got no answer where there was no room
 for them (7300457). A leader that left took from a node that still held what its clients said
 (7301772). Messages that a route delayed until their node led again came behind newer ones
-(7301635)."""
+(7301635). A target of a handover that had started anew was asked once more to lead, so late that it
+stood when the leader led on already, and ended what that had taken (7301470)."""
 SAMPLE = ("given-twice", "newest-first")
 """The others: `make sim-held ARGS=--bugs`."""
 
