@@ -196,7 +196,9 @@ class Cluster:
         hello = self.founding.hello_of(number)
         if hello is None or not self.founding.is_online(number):
             return False
-        return not (hello.leaving or hello.emptied)
+        # A node says that it begins with nothing until it has read here that this is known.
+        unknown = hello.emptied and self.state.boot_of(number) != hello.boot
+        return not (hello.leaving or unknown)
 
     def _candidate(self, number: int, load: dict[int, list[int]]) -> Node:
         hello = self.founding.hello_of(number)

@@ -16,6 +16,7 @@ from headwater.hub.node.raft_pages import raftz
 from headwater.hub.raft.raft import Raft
 
 NO_LEADER = "JetStream has not established contact with a meta leader"
+NOT_CURRENT = "JetStream is not current with the meta leader"
 
 
 class ClusterView:
@@ -70,6 +71,9 @@ class ClusterView:
         if not cluster.group.leader:
             waits = cluster.founding.waits_for
             return [*found, f"{NO_LEADER}: it waits for {waits}" if waits else NO_LEADER]
+        if cluster.applier.emptied:
+            # The cluster has not taken this node in: nothing can be placed here.
+            found.append(NOT_CURRENT)
         found += [
             f"stream is not here: {error.description}" for error in cluster.applier.failed.values()
         ]

@@ -8,9 +8,9 @@ from headwater.hub.raft.progress import MemberProgress
 
 
 def begin(r: Core, target: int) -> None:
-    """Hand over to a voter as soon as it has everything. Gives up when it has not got that within an
-    election timeout, or does not lead within another one, also when it is asked for again
-    meanwhile. Raises `NotLeader`, `ChangeRefused`."""
+    """Hand over to a voter as soon as it has everything. Gives up when it has not got that in an
+    election timeout, or does not lead in another one, also when it is asked for again meanwhile.
+    Raises `NotLeader`, `ChangeRefused`."""
     if not r.is_leader:
         raise NotLeader(r.leader)
     if target == r.node or target not in r.log.config.voters:

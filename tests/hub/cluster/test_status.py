@@ -7,7 +7,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from click.testing import CliRunner
+from msgspec import structs
 
 from headwater.deploy.cli import cli
 from headwater.deploy.hub.cli import merged
@@ -147,3 +149,30 @@ async def test_a_node_that_lost_the_others_waits_for_no_founding(lab: Lab) -> No
     assert node is not None
     answer = healthz(node)
     assert (answer["status_code"], answer["error"]) == (503, NO_LEADER)
+
+
+async def test_nodes_that_say_that_they_are_well_can_have_streams(lab: Lab) -> None:
+    """A node knew the leader of its new cluster a moment before it was taken in, and said that all
+    was well: a stream of three replicas was refused then, as a peer was offline."""
+    nodes = [lab.start(index) for index in range(len(lab.nodes))]
+    await until(lambda: all(healthz(node)["status"] == "ok" for node in nodes))
+    leader = lab.leader()
+    assert leader is not None
+    found = lab.cluster(leader).candidates()
+    assert len(found) == len(nodes) and all(node.online for node in found)
+
+
+async def test_a_late_word_of_an_empty_node_is_no_reason_against_it(lab: Lab) -> None:
+    """A node says so with each word until it has read that it was taken in."""
+    await lab.formed()
+    leader = lab.leader()
+    assert leader is not None
+    founding = lab.cluster(leader).founding
+    other = lab.cluster((leader + 1) % 3).number
+    hello = founding.hello_of(other)
+    assert hello is not None
+    founding._hello(other, memoryview(msgspec.json.encode(structs.replace(hello, emptied=True))))
+    assert lab.cluster(leader).is_ready(other)
+    hello.boot += 1
+    founding._hello(other, memoryview(msgspec.json.encode(structs.replace(hello, emptied=True))))
+    assert not lab.cluster(leader).is_ready(other), "another start, with another disk"
