@@ -61,6 +61,8 @@ class Node:
         self._running: list[Service] = []
         self.account_hooks: list[Callable[[Account], None]] = []
         """Called with every account that is made."""
+        self.account_wanted: Callable[[str], None] = lambda name: None
+        """Called with the name of an account that a peer has and this node does not know."""
         self.reload_hooks: list[Callable[[], None]] = []
         """Called when other options have come into force."""
         self.peer_checks: Any = None
@@ -109,6 +111,8 @@ class Node:
         found = self.accounts.get(name)
         if found is None and self.authenticator.account_claims(name) is not None:
             found = self.account(name)
+        if found is None:
+            self.account_wanted(name)
         return found
 
     def account_changed(self, name: str) -> None:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.ports.draws import draw_text
+from headwater.edge.system.wanted_accounts import WantedAccounts
 from headwater.security import jwt
 from headwater.security.errors import JWTError, SecurityError
 from headwater.security.resolvers.lookup import UrlResolver
 
 if TYPE_CHECKING:
+    from headwater.edge.broker.account import Account
     from headwater.edge.view.node_view import NodeView
 
 log = logging.getLogger("headwater.node")
@@ -31,6 +33,12 @@ URL_S = 2.0
 
 AT_ONCE = 8
 """Requests to it at one time."""
+
+PEERS_S = 1.0
+"""Seconds that the other nodes have to get a token that was found here."""
+
+WANTED = b"$SYS._HEADWATER.ACCOUNT.%b.WANTED"
+"""Asks every node to have the token of an account, and to say so."""
 
 
 class AccountLookups:
@@ -57,16 +65,30 @@ class AccountLookups:
             self._inbox + b"*",
             lambda subject, reply, headers, payload, sender: self._answered(subject, payload),
         )
+        self._wanted_sink = CallbackSink(
+            WANTED % b"*",
+            lambda subject, reply, headers, payload, sender: self._on_wanted(subject, reply),
+        )
         self._system.insert(self._sink)
+        self._system.insert(self._wanted_sink)
         node.sessions.checks.seek_account = self.seek
+        self._wanted = WantedAccounts(node, self._held)
+        node.account_wanted = self._wanted.want
+        node.account_hooks.append(self._made)
+        for name in node.accounts:
+            self._wanted.want(name)
         if node.authenticator.account_claims(node.system_account) is None:
             self.seek(node.system_account, lambda: None)
 
     async def stop(self) -> None:
         """Look for nothing any more."""
         self._node.sessions.checks.seek_account = None
+        self._node.account_wanted = lambda name: None
+        self._node.account_hooks.remove(self._made)
+        self._wanted.stop()
         if self._sink is not None:
             self._system.remove(self._sink)
+            self._system.remove(self._wanted_sink)
         for task in list(self._asked.values()):
             task.cancel()
         if self._fetcher is not None:
@@ -83,16 +105,33 @@ class AccountLookups:
     def seek(self, account: str, done: Callable[[], None]) -> bool:
         """Call `done` when the token of an account was found, or was not. False when too many
         wait already; then `done` is not called."""
-        task = self._asked.get(account)
-        if self._waiting >= WAITING_MAX or (task is None and len(self._asked) >= LOOKUPS_MAX):
+        if self._waiting >= WAITING_MAX:
             return False
+        task = self._task(account, login=True)
         if task is None:
-            task = self._node.loop.create_task(self._look(account))
-            self._asked[account] = task
-            task.add_done_callback(lambda _: self._asked.pop(account, None))
+            return False
         self._waiting += 1
         task.add_done_callback(lambda task: self._found(task, done))
         return True
+
+    def _task(self, account: str, login: bool) -> "asyncio.Task[None] | None":
+        """What looks for an account, begun if nothing does; None when there are too many."""
+        task = self._asked.get(account)
+        if task is None and len(self._asked) < LOOKUPS_MAX:
+            task = self._node.loop.create_task(self._look(account, login))
+            self._asked[account] = task
+            task.add_done_callback(lambda _: self._asked.pop(account, None))
+        return task
+
+    def _made(self, account: "Account") -> None:
+        self._wanted.want(account.name)
+
+    async def _held(self, account: str) -> bool:
+        """Look for an account's token; whether it is held now."""
+        task = self._task(account, login=False)
+        if task is not None:
+            await asyncio.shield(task)
+        return self._node.authenticator.account_claims(account) is not None
 
     def _found(self, task: "asyncio.Task[None]", done: Callable[[], None]) -> None:
         self._waiting -= 1
@@ -101,8 +140,10 @@ class AccountLookups:
             done()
             self._node.kernel.kick()
 
-    async def _look(self, account: str) -> None:
-        """Find the token of an account, and those of the accounts that it imports from."""
+    async def _look(self, account: str, login: bool) -> None:
+        """Find the token of an account, and those of the accounts that it imports from. A `login`
+        goes on when the other nodes have it, too: one of them may lead the cluster, and is to hear
+        the account's first request."""
         if not await self._learn(account):
             return
         claims = self._node.authenticator.account_claims(account)
@@ -112,6 +153,8 @@ class AccountLookups:
         for other in missing:
             await self._learn(other)
         self._node.account_changed(account)
+        if login:
+            await self._question(WANTED % account.encode(), PEERS_S)
 
     async def _learn(self, account: str) -> bool:
         """Have the token of one account; False when there is none that counts."""
@@ -141,16 +184,30 @@ class AccountLookups:
     async def _ask(self, account: str) -> str:
         """The token that another server has; empty when nobody says so in time."""
         options = self._node.options.operator.resolver
+        subject = f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP".encode()
+        return await self._question(subject, options.timeout)
+
+    async def _question(self, subject: bytes, seconds: float) -> str:
+        """The first answer that is not empty; empty when all have answered so, or time is up."""
         inbox = self._inbox + draw_text(self._node.kernel.chance).encode()
         question = self._questions[inbox] = _Question(self._node.loop.create_future())
-        subject = f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP".encode()
         try:
             question.sent(self._system.send(subject, b"", inbox, own=True))
-            return await asyncio.wait_for(question.answer, options.timeout)
+            self._node.kernel.kick()
+            return await asyncio.wait_for(question.answer, seconds)
         except TimeoutError:
             return ""
         finally:
             del self._questions[inbox]
+
+    def _on_wanted(self, subject: bytes, reply: bytes) -> None:
+        """Another node has let an account in, or this one is about to."""
+
+        def answer() -> None:
+            self._system.send(reply, b"", own=True)
+            self._node.kernel.kick()
+
+        self._wanted.want(subject.split(b".")[3].decode("utf-8", "replace"), answer)
 
     def _answered(self, subject: bytes, payload: bytes) -> None:
         question = self._questions.get(subject)

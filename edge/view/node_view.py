@@ -34,6 +34,8 @@ class NodeView(Protocol):
     """Of class Service."""
     account_hooks: list[Callable[[Account], None]]
     """Called with every account that is made."""
+    account_wanted: Callable[[str], None]
+    """Called with the name of an account that a peer has and this node does not know."""
     reload_hooks: list[Callable[[], None]]
     """Called when other options have come into force."""
     farewells: list[Callable[[], None]]
