@@ -625,6 +625,13 @@ class Options(msgspec.Struct, kw_only=True):
             or any(account.users for account in self.accounts.values())
         )
 
+    def names_system_alone(self) -> bool:
+        """Whether a system account is all that is configured of accounts and logins: nats-server
+        tells clients then that they have to log in, and lets them in without."""
+        own = [name for name in self.accounts if name != GLOBAL_ACCOUNT]
+        plain = not (self.auth.is_set() or self.operator.enabled() or self.no_auth_user)
+        return plain and bool(own) and own == [self.system_account]
+
     def account_names(self) -> list[str]:
         """Configured account names, the global account first."""
         return [GLOBAL_ACCOUNT, *(name for name in self.accounts if name != GLOBAL_ACCOUNT)]

@@ -326,7 +326,7 @@ class Node:
             jetstream=options.jetstream.enabled,
             domain=options.jetstream.domain if options.jetstream.enabled else "",
             cluster=options.cluster.name,
-            auth_required=self.authenticator.auth_required(),
+            auth_required=self.authenticator.auth_required() or options.names_system_alone(),
             tls_required=options.tls is not None and not options.allow_non_tls,
             tls_available=options.tls is not None and options.allow_non_tls,
             tls_verify=options.tls is not None

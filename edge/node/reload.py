@@ -187,7 +187,7 @@ def _apply_facts(node: "NodeView") -> None:
     """Bring what INFO tells up to date; clients see it when they connect next."""
     options, facts = node.options, node.facts
     facts.max_payload = options.max_payload
-    facts.auth_required = node.authenticator.auth_required()
+    facts.auth_required = node.authenticator.auth_required() or options.names_system_alone()
     facts.tls_required = options.tls is not None and not options.allow_non_tls
     facts.tls_available = options.tls is not None and options.allow_non_tls
     facts.tls_verify = options.tls is not None and (

@@ -187,10 +187,12 @@ class Sessions:
             nonce=self._nonces.get(conn.cid, ""),
         )
         fields["auth_required"] = self.facts.auth_required
-        if not fields["auth_required"]:
+        websocket = self.detail(conn).get("kind") == "WEBSOCKET"
+        # Who comes without a login is somebody here; nats-server does not say so by WebSocket.
+        if not self.facts.auth_required or (self.options.no_auth_user and not websocket):
             del fields["auth_required"]
         fields["max_payload"] = conn.max_payload
-        if self.detail(conn).get("kind") == "WEBSOCKET":
+        if websocket:
             fields.pop("connect_urls", None)
             if self.facts.ws_connect_urls:
                 fields["connect_urls"] = self.facts.ws_connect_urls
