@@ -22,7 +22,7 @@ SANITIZED_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_cl
 	tests/edge/storage/erase/test_erase.py tests/edge/storage/log \
 	tests/edge/storage/directory
 
-.PHONY: arm64 differ python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet bench-links bench-spark clients clients-install client-javascript client-go client-rust client-java client-c damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-held sim-jetstream sim-links sim-mutants spark-cluster wheels clean
+.PHONY: arm64 differ python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet bench-links bench-spark clients client-suite clients-install client-javascript client-go client-rust client-java client-c damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-held sim-jetstream sim-links sim-mutants spark-cluster wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -119,6 +119,9 @@ sanitize: $(STAMP)  ## Tests of the wire and the log on a copy compiled with add
 
 clients: clients-install ext  ## Tours of the official clients of other languages and of the `nats` tool, from their registries
 	@$(PYTEST) -q -rs tests/clients $(ARGS)
+
+client-suite: $(STAMP) ext  ## The suite of a client with Headwater as `nats-server`: DIR=checkout CMD="cargo test"
+	@$(BIN)/python -m tests.clients.client_suite $(DIR) $(CMD)
 
 clients-install: $(STAMP)  ## What the tours need, for the languages whose toolchains are here
 	@$(MAKE) --no-print-directory -k -j2 client-javascript client-go client-rust client-java client-c
