@@ -381,7 +381,8 @@ class Demand(Consumer):
                 again = now + (self.paused_until - wall)
         again = sooner(again, self.expire(now))
         if self.queue is not None:
-            again = sooner(again, self.tend_requests(now, self.pending.queued == 0))
+            # What can be delivered is, right behind this: only a pause ends who does not wait here.
+            again = sooner(again, self.tend_requests(now, self.paused_until != 0))
         else:
             again = sooner(again, self.tend_push(now))
         if self.pin:

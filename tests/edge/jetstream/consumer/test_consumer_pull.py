@@ -71,6 +71,18 @@ async def test_no_wait_takes_what_is_there(world: Any) -> None:
     assert inbox[2].status == "404 No Messages"
 
 
+async def test_no_wait_takes_what_is_there_when_a_deadline_is_due(world: Any) -> None:
+    """A timer of the consumer ends in the turn in which the request comes."""
+    await world.stream()
+    world.publish(3)
+    await world.consumer()
+    inbox = world.listen("_INBOX.x")
+    world.js.streams["S"].consumers["C"].on_timer()
+    world.pull("_INBOX.x", {"batch": 5, "no_wait": True})
+    await world.until(lambda: len(inbox) == 4)
+    assert [m.payload for m in inbox] == [b"1", b"2", b"3", b""]
+
+
 async def test_no_wait_takes_what_is_due_again(world: Any) -> None:
     """It waits while acks are awaited, so it is not over when one of their messages comes back."""
     await world.stream()
