@@ -7,6 +7,8 @@ consumer's heartbeats. What is not known is None, and is never shown as 0.
 
 from typing import TYPE_CHECKING, Any
 
+from headwater.federation.origins.origin_delay import OriginDelay
+
 if TYPE_CHECKING:
     from headwater.federation.origins.origin_sink import OriginSink
 
@@ -36,6 +38,10 @@ SAMPLE_MIN = 10
 
 class Health:
     """What is known of a mirror or source now. The follower tells it what happens."""
+
+    delay = OriginDelay()
+    """How late what comes is. All share one that nobody changes until they have a consumer, so that
+    thousands of sources that are made at once hold the loop for less long."""
 
     def __init__(self) -> None:
         self.trouble = OFFLINE

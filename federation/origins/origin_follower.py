@@ -146,8 +146,6 @@ class OriginFollower:
         self._quiet_tries = 0
         self._progress = (0, 0)
         self._progressed = self._begun = self._check_at = 0.0
-        self._check: asyncio.Task[None] | None = None
-        self.delay = OriginDelay()
         self._asked_again = False
         """Whether the last heartbeat said that the origin waits for a flow control answer."""
         self._info_answers = True
@@ -406,7 +404,7 @@ class OriginFollower:
         self.driver.manager.bind(sink, self.name)
         sink.via = self.questions.via
         self.sink = sink
-        self.delay = OriginDelay()
+        self.health.delay = OriginDelay()
         self.health.begin(sink, answer.pending)
         self._announce_state()
         self.place.since_ns = 0
@@ -452,11 +450,13 @@ class OriginFollower:
                 await asyncio.wait_for(self._again.wait(), WATCH_S)
             if not self._again.is_set():
                 self._tick(sink)
-                if self._check is not None and self._check.done():
-                    done, self._check = self._check, None
+                if self.questions.under_way is not None and self.questions.under_way.done():
+                    done = self.questions.under_way
+                    self.questions.under_way = None
                     done.result()
-                if self._check is None and self._now_s() > self._check_at:
-                    self._check = self.stream.kernel.loop.create_task(self._ask_what_comes(sink))
+                if self.questions.under_way is None and self._now_s() > self._check_at:
+                    task = self.stream.kernel.loop.create_task(self._ask_what_comes(sink))
+                    self.questions.under_way = task
             elif self._reason:
                 break
             else:
@@ -538,7 +538,7 @@ class OriginFollower:
 
     def _see_delay(self, sink: OriginSink, now: float) -> None:
         """Whether what comes is late, so that what it tells is old."""
-        delay = self.delay
+        delay = self.health.delay
         delay.came(now, int(sink.dseq), int(sink.last_ts))
         self.health.unseen = delay.unseen(now)
         if delay.late_s > PROMPT_S and self.health.state == LIVE:
@@ -577,14 +577,14 @@ class OriginFollower:
 
     def _end_check(self) -> None:
         """What was asked of a consumer is of no use any more."""
-        if self._check is not None:
-            self._check.cancel()
-            self._check = None
+        if self.questions.under_way is not None:
+            self.questions.under_way.cancel()
+            self.questions.under_way = None
 
     async def _ask_what_comes(self, sink: OriginSink) -> None:
         """Ask the origin what is still to come, so that lag is what the origin says."""
         asked = self._now_s()
-        self.delay.asked(asked)
+        self.health.delay.asked(asked)
         try:
             _, payload = await self.questions.ask(
                 self._request.consumer_info_subject(sink.consumer.decode()), INFO_TIMEOUT_S
@@ -605,8 +605,8 @@ class OriginFollower:
         except (OriginError, *BAD_JSON, KeyError, TypeError, ValueError, AttributeError):
             pass
         now = self._now_s()
-        self.delay.answered(now)
-        self.health.unseen = self.delay.unseen(now)
+        self.health.delay.answered(now)
+        self.health.unseen = self.health.delay.unseen(now)
         pause = CHECK_S if self.health.state == LIVE else CHECK_BEHIND_S
         self._check_at = now + max(pause, CHECK_SHARE * (now - asked)) * self._between(1.0, 1.1)
 
@@ -641,7 +641,7 @@ class OriginFollower:
         elif stalled:
             self._again.set()
         elif int(delivered or 0) == sink.dseq:
-            self.delay.heard_all()
+            self.health.delay.heard_all()
             self.health.unseen = 0
             self.health.said(0)
 

@@ -28,6 +28,8 @@ class OriginQuestions:
         """Prefix of the origin's API; empty when it is in this domain."""
         self.via: Any = None
         """The connection by which the newest answer came; None when the node itself answered."""
+        self.under_way: asyncio.Task[None] | None = None
+        """The question what is to come, beside which the follower goes on."""
         self._answered: asyncio.Future[tuple[bytes, bytes]] | None = None
 
     def interrupt(self) -> None:

@@ -61,6 +61,11 @@ COPIED = re.compile(
 )
 """A command that makes a stream which copies others, and the lines that say how far that is."""
 
+OF_LINKS = re.compile(
+    r"^\s*Metadata:\s*(?=_headwater\.)|_headwater\.(mirror|sources\.\d+): .*\n?", re.MULTILINE
+)
+"""What Headwater alone tells of mirrors and sources: differs by intention (docs/FEDERATION.md)."""
+
 ANY_ORDER = re.compile(
     r"^(sys server (report|account info)|stream (subjects|report|add \S+ --source)|service|kv add)"
 )
@@ -95,6 +100,7 @@ class Said:
             text = NUMBERS.sub("N", text)
         if COPIES.match(self.line):
             text = COPIED.sub("", text)
+        text = OF_LINKS.sub("", text)
         found = [line for raw in text.splitlines() if (line := BORDERS.sub(" ", raw).strip())]
         return sorted(found) if ANY_ORDER.match(self.line) else found
 
@@ -112,7 +118,11 @@ class Said:
 def shape(value: Any) -> Any:
     """Keys and types; of a list those of its elements, each once and in no order."""
     if isinstance(value, dict):
-        return {name: shape(one) for name, one in sorted(value.items()) if name not in OTHERWISE}
+        return {
+            name: shape(one)
+            for name, one in sorted(value.items())
+            if name not in OTHERWISE and not name.startswith("_headwater.")
+        }
     if isinstance(value, list):
         found = {json.dumps(one, sort_keys=True): one for one in map(shape, value)}
         return [found[text] for text in sorted(found)]

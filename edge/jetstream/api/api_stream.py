@@ -82,7 +82,9 @@ async def create_later(js: AccountJetStream, wanted: StreamRequest) -> StreamCre
 
 
 def created(info: StreamInfo, did_create: bool = True) -> StreamCreated:
-    """The answer that a stream was made, or was there already."""
+    """The answer that a stream was made, or was there already. How its mirror or sources are says
+    nothing yet."""
+    stream_config.hide_links(info.config)
     fields = {name: getattr(info, name) for name in StreamInfo.__struct_fields__}
     return StreamCreated(**fields, did_create=did_create)
 

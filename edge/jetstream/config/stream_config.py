@@ -433,6 +433,15 @@ def shown(config: StreamConfig) -> StreamConfig:
     return msgspec.structs.replace(config, metadata=metadata)
 
 
+def hide_links(shown_as: StreamConfig) -> None:
+    """Take out of an answer's configuration how its mirror and sources are."""
+    shown_as.metadata = {
+        key: value
+        for key, value in shown_as.metadata.items()
+        if not key.startswith(LINK_PREFIX)
+    }
+
+
 def same_config(old: StreamConfig, new: StreamConfig) -> bool:
     """Whether two checked configurations mean the same; server metadata is not compared."""
     level = old.metadata.get(LEVEL_KEY)
