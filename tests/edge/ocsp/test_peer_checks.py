@@ -61,7 +61,7 @@ async def admitted(port: int, authority: Authority, name: str, seconds: float = 
             f"tls://127.0.0.1:{port}", tls=context, allow_reconnect=False, error_cb=note,
             connect_timeout=seconds,
         )  # fmt: skip
-        await client.flush(10)
+        await client.flush(seconds)
         await client.close()
     except (nats.errors.Error, OSError, TimeoutError):
         return False
