@@ -40,8 +40,9 @@ async def read_ids(client: Client, stream: str) -> list[str]:
     """Ids of all messages of a stream, read from the hub message by message."""
     js = client.jetstream()
     total = (await js.stream_info(stream)).state.messages
-    # Not `mem_storage`: such a consumer ends when another node leads the stream.
-    config = ConsumerConfig(ack_policy=AckPolicy.NONE, deliver_policy=DeliverPolicy.ALL)
+    config = ConsumerConfig(
+        ack_policy=AckPolicy.NONE, deliver_policy=DeliverPolicy.ALL, mem_storage=True
+    )
     subscription = await js.pull_subscribe("", stream=stream, config=config)
     ids: list[str] = []
     while len(ids) < total:

@@ -63,8 +63,10 @@ class WantedAccounts:
         if not is_public_key(account, "A"):
             return
         if not node.authenticator.resolver.seeks(account, node.kernel.wall_ns() / 1e9):
-            node.known_account(account)
-            done()
+            # What is held may be a stranger's, and then there is no such account.
+            if node.authenticator.account_claims(account) is not None:
+                node.account(account)
+                done()
         elif len(self._wanted) < WANTED_MAX:
             self._wanted[account] = Wanted(waiting=[done])
             self._put(account)

@@ -123,6 +123,9 @@ class Demand(Consumer):
             if available > 0 and self.queue.count and available < self.pending_batch():
                 self.touch()
                 return self.status(inbox, b"408 Requests Pending")
+            if self.paused_until and request.expires == 0:
+                self.touch()
+                return self.status(inbox, b"404 No Messages")
         if not self.queue.add(request):
             # A client with a heartbeat would ask again at once; let it miss the beats instead.
             return 0 if request.heartbeat else self.status(inbox, b"409 Exceeded MaxWaiting")

@@ -226,3 +226,23 @@ def test_an_import_brings_the_account_that_it_is_from(tmp_path: Path) -> None:
             assert service.send("SUB svc 1\r\n") == []
             asker.send("PUB svc 2\r\nhi\r\n")
             assert service.file.readline().startswith(b"HMSG svc 1 ")
+
+
+def test_a_stranger_s_token_in_the_directory_is_no_account(tmp_path: Path) -> None:
+    """It is held, so nobody is asked for it; another node may name the account all the same."""
+    realm, other = Realm(more="N"), Realm()
+    mine = realm.signer
+    realm.signer = other.operator
+    folder = tmp_path / "jwt"
+    folder.mkdir()
+    (folder / f"{realm.account('N')}.jwt").write_text(realm.token("N"))
+    realm.signer = mine
+    config = realm.config(resolver=f"{{ type: full, dir: '{folder}', interval: '1h' }}")
+    # Preloaded is what the operator signed alone.
+    kept = [line for line in config.splitlines() if f"{realm.account('N')}:" not in line]
+    with Server(recipe("headwater", "\n".join(kept))) as server, Raw(server.port) as client:
+        assert client.login(realm.user("S")) == []
+        client.send(f"PUB $SYS._HEADWATER.ACCOUNT.{realm.account('N')}.WANTED in 0\r\n\r\n")
+        assert not admitted(realm, server.port, "N")
+        assert admitted(realm, server.port, "A")
+        assert "RecursionError" not in server.log_path.read_text()

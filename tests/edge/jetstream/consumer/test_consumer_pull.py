@@ -83,6 +83,19 @@ async def test_no_wait_takes_what_is_there_when_a_deadline_is_due(world: Any) ->
     assert [m.payload for m in inbox] == [b"1", b"2", b"3", b""]
 
 
+async def test_no_wait_does_not_wait_for_the_end_of_a_pause(world: Any) -> None:
+    """As with nats-server, where one with a time waits as long as it says."""
+    await world.stream()
+    world.publish(1)
+    await world.consumer(pause_until="2200-01-01T00:00:00Z")
+    inbox = world.listen("_INBOX.x")
+    world.pull("_INBOX.x", {"batch": 1, "no_wait": True})
+    assert inbox.pop().status == "404 No Messages"
+    world.pull("_INBOX.x", {"batch": 1, "no_wait": True, "expires": SECOND // 20})
+    await world.until(lambda: bool(inbox))
+    assert inbox[0].status == "408 Request Timeout"
+
+
 async def test_no_wait_takes_what_is_due_again(world: Any) -> None:
     """It waits while acks are awaited, so it is not over when one of their messages comes back."""
     await world.stream()
