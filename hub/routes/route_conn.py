@@ -40,6 +40,10 @@ NODE_ACCOUNT = b"\xffNODE"
 NODE_NAME = cython.declare(cython.p_const_char, b"\xffNODE")
 NODE_LEN = cython.declare(cython.Py_ssize_t, 5)
 
+# How the reply subject of a message begins that a consumer hands out.
+ACK_NAME = cython.declare(cython.p_const_char, b"$JS.ACK.")
+ACK_LEN = cython.declare(cython.Py_ssize_t, 8)
+
 log = logging.getLogger("headwater.route")
 
 
@@ -61,6 +65,7 @@ class RouteConn(Link):
         self.ignored = frozenset()
         self.aside = {}
         self.on_frame = None
+        self.late = None
 
     def dedicate(self, account: bytes) -> None:
         """Be the route of one account, which its lines do not name."""
@@ -109,8 +114,28 @@ class RouteConn(Link):
             self.principal, PUBLISH, m.subject, m.subject_len, m.via, None
         ):
             return 0
+        if self.late is not None and self.comes_late(m, name, n):
+            return 0
         self.route(account, m, account.match(m.subject, m.subject_len), only)
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def comes_late(
+        self, m: cython.pointer(Msg), name: cython.p_const_uchar, n: cython.Py_ssize_t
+    ) -> cython.bint:
+        """Whether a message is a delivery of a leader that was replaced, and goes no further."""
+        if m.reply_len <= ACK_LEN or memcmp(m.reply, ACK_NAME, ACK_LEN) != 0:
+            return False
+        at: cython.p_char = cython.cast(cython.p_char, m.body)
+        return self.late(
+            self,
+            PyBytes_FromStringAndSize(cython.cast(cython.p_char, name), n),
+            PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
+            PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.reply), m.reply_len),
+            PyBytes_FromStringAndSize(at, m.header_len),
+            PyBytes_FromStringAndSize(at + m.header_len, m.size - m.header_len),
+        )
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -26,6 +26,8 @@ from headwater.hub.cluster.transport import Transport
 from headwater.hub.routes.holding_sink import HoldingSink, hand_to
 from headwater.hub.routes.route_conn import RouteConn
 from headwater.hub.streams.held_pulls import PULL_SUBJECT, pull_body, waited
+from headwater.hub.streams.late_deliveries import LateDeliveries
+from headwater.hub.streams.notice import Notice
 
 HOLD_SECONDS = 2.5
 """That messages wait for a leader; then whoever waits for an answer hears that nobody listens."""
@@ -47,15 +49,6 @@ SHUT_SECONDS = 5.0
 """After which a node that said it holds messages is thought to hold none."""
 
 log = logging.getLogger("headwater.streams")
-
-
-class Notice(msgspec.Struct, array_like=True, frozen=True):
-    """What one node says to another of a stream's leadership."""
-
-    account: str
-    stream: str
-    group: int
-    term: int
 
 
 class Held(msgspec.Struct, array_like=True, frozen=True):
@@ -137,6 +130,7 @@ class Absences:
         self._shut: dict[tuple[int, Any], Any] = {}
         """Timers by group and route of a node that holds: they end it when the node does not."""
         self._stopped = False
+        self.late = LateDeliveries(jetstream, transport)
         transport.watchers.append(self._peer_changed)
         transport.route_watchers.append(self._route_up)
         handlers = {
@@ -161,6 +155,7 @@ class Absences:
         interest back. Returns the routes on which something may be on its way to it."""
         notice = Notice(assignment.account, assignment.name, assignment.group, term)
         routes: set[RouteConn] = set(self.transport.all_routes())
+        self.late.leaves(notice)
         if not self._is_past(notice) and self._is_known(notice):
             self._announce(b"leaves", notice)
             if not self._stopped:
@@ -169,6 +164,7 @@ class Absences:
 
     def ending(self, assignment: Any, term: int) -> None:
         """The stream of this node, which led it, is about to end."""
+        self.late.ends(assignment.group)
         self.leaving(assignment, term)
         self._hold_pulls(Notice(assignment.account, assignment.name, assignment.group, term))
 
@@ -192,6 +188,7 @@ class Absences:
     def leads(self, assignment: Any, stream: Stream, term: int) -> None:
         """This node leads a stream now, and has told of its interest."""
         notice = Notice(assignment.account, assignment.name, assignment.group, term)
+        self.late.begins(notice, stream)
         self._record(notice, self.transport.number)
         holders = self._holders.get(notice.group)
         if holders:
@@ -218,6 +215,7 @@ class Absences:
         return handle
 
     def _leaves(self, number: int, notice: Notice) -> None:
+        self.late.leaves(notice)
         if not self._is_past(notice) and self._is_known(notice):
             self._begin(notice, set())
 
@@ -313,6 +311,7 @@ class Absences:
     # -- holding ----------------------------------------------------------------------
 
     def _record(self, notice: Notice, number: int) -> None:
+        self.late.changed(notice, number, self._led.get(notice.group, (0, 0)))
         self._led[notice.group] = (notice.term, number)
         if len(self._led) > self._led_max:
             groups = {assignment.group for assignment in self.all_known()}

@@ -685,6 +685,10 @@ class Delivery(Demand):
             "unread": self.count_unread(),
         }
 
+    def delivered_count(self) -> int:
+        """How often it has handed out a message: the consumer sequence of the last time."""
+        return self.at.next_cseq - 1
+
     def start_at(self, sequence: int) -> None:
         """Begin at a stream sequence, before anything was delivered."""
         self.at.next_seq = max(sequence, 1)

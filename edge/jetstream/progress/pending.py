@@ -261,6 +261,11 @@ class PendingTable:
                 )
         return found
 
+    def deliveries(self, sequence: int) -> int:
+        """How often a message was delivered that is not acknowledged; 0 for any other one."""
+        entry: cython.pointer(PendingEntry) = self.find(sequence)
+        return 0 if entry == cython.NULL else entry.deliveries
+
     def put(self, sequence: int, consumer_seq: int, since: int, deliveries: int) -> None:
         """`add` for interpreted callers."""
         self.add(sequence, consumer_seq, since, deliveries)

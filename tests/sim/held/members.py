@@ -61,6 +61,26 @@ class Mesh(Network):
         for wire in self.between(one, other):
             wire.held = False
 
+    def mute(self, name: str, to: str = "") -> None:
+        """Nothing that a machine says arrives until `unmute`, at `to` or, without it, anywhere, and
+        nobody is told."""
+        self._hold_words(name, to, True)
+        if not to:
+            for other in self.listeners:
+                self.refused.add(frozenset((name, other)))
+
+    def unmute(self, name: str) -> None:
+        """What was held back arrives, and connections can be made."""
+        for other in self.listeners:
+            self.refused.discard(frozenset((name, other)))
+        self._hold_words(name, "", False)
+
+    def _hold_words(self, name: str, to: str, held: bool) -> None:
+        for wire in self.wires:
+            for end, way in zip(wire.ends, wire.ways, strict=True):
+                if end.names[0][0] == name and to in ("", end.names[1][0]):
+                    way.held = held
+
     def end_of(self, name: str) -> None:
         """End every connection of a machine; what it held of them is gone."""
         for wire in self.wires:

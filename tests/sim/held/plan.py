@@ -1,6 +1,6 @@
 """What happens in a run, drawn from its seed before it begins, so that steps can be left out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwater.edge.ports.twins.chance import SeededRandom
 from tests.sim.jetstream.plan import Step, draw_steps
@@ -26,6 +26,8 @@ class Setting:
     storage: str
     listened: bool
     """Whether somebody else listens to the stream's subjects on every node."""
+    muting: bool = False
+    """Whether the words of a leader are held back where two nodes would be parted else."""
 
 
 def draw(seed: int, count: int) -> tuple[Setting, list[Step]]:
@@ -37,4 +39,9 @@ def draw(seed: int, count: int) -> tuple[Setting, list[Step]]:
         listened=bool(chance.below(3)),
     )
     faults = GENTLE if setting.gentle else HARD
-    return setting, draw_steps(chance, count, faults, WORK, FAULT_PERCENT, (4, 40, 900))
+    steps = draw_steps(chance, count, faults, WORK, FAULT_PERCENT, (4, 40, 900))
+    apart = SeededRandom(f"muted leaders {seed}")
+    if setting.gentle or setting.listened or apart.below(3) == 2:
+        return setting, steps
+    mutes = [replace(step, kind="mute") if step.kind == "part" else step for step in steps]
+    return replace(setting, muting=True), mutes

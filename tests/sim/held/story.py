@@ -345,7 +345,22 @@ class Story:
         self.mesh.part(one, other, silently)
         self.world.later((200 + step.c % 3000) * MS_NS, self._join)
 
+    def _do_mute(self, step: Step) -> None:
+        """Of what the leader says nothing arrives for a while; it hears the others."""
+        leader = self._leader()
+        if leader is None or not self._all_well():
+            return
+        name = leader.name
+        self.changes += 1
+        self.book.trouble(loses=True)
+        self.world.note(f"of what {name} says nothing arrives")
+        self.parted = self.stalled = (name, name)
+        self.mesh.mute(name)
+        self.world.later((200 + step.c % 3000) * MS_NS, self._join)
+
     def _join(self) -> None:
+        if self.parted is not None and self.parted[0] == self.parted[1]:
+            self.mesh.unmute(self.parted[0])
         if self.parted is not None:
             self.world.note("the parted nodes are joined")
             self.book.trouble(loses=False)

@@ -51,6 +51,8 @@ class Way:
         self.in_flight = 0
         self.newest_ns = 0
         self.ended = False
+        self.held = False
+        """Nothing arrives, and nobody is told."""
 
     def take(self) -> None:
         """Take what was sent."""
@@ -77,7 +79,7 @@ class Way:
 
     def give(self) -> None:
         """Give the receiver what it takes."""
-        if self.wire.closed or self.wire.held:
+        if self.wire.closed or self.wire.held or self.held:
             return
         while self.arrived:
             data = self.arrived.popleft()

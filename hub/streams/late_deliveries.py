@@ -1,0 +1,205 @@
+"""What a leader handed out before it was replaced, and what arrives when another node leads.
+
+A line may keep messages for seconds: the node at its end is paused, or its words are lost. By then
+another node leads the stream, and may have handed out the same messages to others, who have
+acknowledged them. So what comes late goes to the new leader, which knows by the consumer's progress
+whether it counts. What the old leader wrote down before it was replaced goes on to the client, as
+long as it waits for its ack. The rest was never delivered, as far as the group knows.
+
+A leader that leaves in order says so behind what it has handed out: nothing of that is late. Of one
+that does not, a fence on its routes says when all has come.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+
+from headwater.edge.jetstream.node.node import NodeJetStream
+from headwater.hub.cluster.peers import number_of_name
+from headwater.hub.cluster.transport import CallFailed, Transport
+from headwater.hub.routes.route_conn import RouteConn
+from headwater.hub.streams.notice import Notice
+
+FENCE_SECONDS = 120.0
+"""A route that says nothing is cut before that."""
+LEFT_MAX = 10_000
+"""Streams of which it is remembered that their leader has left."""
+REPLY_TOKENS = 9
+"""$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<consumer sequence>.<time>.<pending>"""
+
+log = logging.getLogger("headwater.streams")
+
+
+class Late(msgspec.Struct, array_like=True, frozen=True):
+    """A delivery of an earlier leader; `headers` is a whole block or empty."""
+
+    account: str
+    stream: str
+    group: int
+    subject: bytes
+    reply: bytes
+    headers: bytes
+    payload: bytes
+
+
+class Replaced:
+    """A leader of a stream that was replaced and has not said that it leaves."""
+
+    def __init__(self, notice: Notice, leader: int, old: int, routes: list[RouteConn]) -> None:
+        self.notice = notice
+        """Of the node that replaced it."""
+        self.leader = leader
+        """The number of the node that leads now."""
+        self.old = old
+        """The number of the one that was replaced."""
+        self.routes = routes
+        """To that one."""
+        self.count = 0
+        """Of deliveries that came late."""
+
+
+class LateDeliveries:
+    """Of one node, for streams that it leads and for clients that are connected to it."""
+
+    def __init__(self, jetstream: NodeJetStream, transport: Transport) -> None:
+        self.jetstream = jetstream
+        self.transport = transport
+        self.awaited: dict[RouteConn, dict[tuple[bytes, bytes], Replaced]] = {}
+        """By route, account and stream."""
+        self._left: dict[int, int] = {}
+        """By group: the last term whose leader has said that it leaves."""
+        self._begun: dict[int, dict[str, int]] = {}
+        """By group that is led here: what each consumer had handed out before, by its count."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        transport.handlers[b"late"] = self._arrived
+
+    # -- who leads -----------------------------------------------------------------
+
+    def leaves(self, notice: Notice) -> None:
+        """A leader has said that it leaves, in order with what it has handed out."""
+        self._left.pop(notice.group, None)
+        self._left[notice.group] = notice.term
+        if len(self._left) > LEFT_MAX:
+            del self._left[next(iter(self._left))]
+
+    def begins(self, notice: Notice, stream: Any) -> None:
+        """This node leads a stream, and has handed out nothing yet, or it leads on."""
+        if notice.group in self._begun:
+            return
+        consumers = stream.consumers.items()
+        self._begun[notice.group] = {name: each.delivered_count() for name, each in consumers}
+
+    def ends(self, group: int) -> None:
+        """This node leads a stream no more."""
+        self._begun.pop(group, None)
+
+    def changed(self, notice: Notice, leader: int, before: tuple[int, int]) -> None:
+        """Node `leader` leads a stream; `before` is the term and the number of the leader that was
+        known till then, zeros for none."""
+        term, old = before
+        key = (notice.account.encode(), notice.stream.encode())
+        for row in [rows[key] for rows in self.awaited.values() if key in rows]:
+            row.leader = leader
+            if leader == row.old:
+                self._forget(row)
+        left = self._left.pop(notice.group, 0)
+        if old in (0, leader, self.transport.number) or left >= term:
+            return
+        routes = [conn for conn in self.transport.all_routes() if number_of(conn) == old]
+        if routes:
+            self._await(Replaced(notice, leader, old, routes))
+
+    def _await(self, row: Replaced) -> None:
+        key = (row.notice.account.encode(), row.notice.stream.encode())
+        for conn in row.routes:
+            self.awaited.setdefault(conn, {})[key] = row
+            conn.late = self._comes
+        task = asyncio.ensure_future(self._wait(row), loop=self.jetstream.kernel.loop)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _wait(self, row: Replaced) -> None:
+        """Whatever the old leader has said is here, or lost."""
+        try:
+            await self.transport.fence(row.old, FENCE_SECONDS)
+        except CallFailed as error:
+            log.debug("stream '%s': its old leader says nothing: %s", row.notice.stream, error)
+        self._forget(row)
+
+    def _forget(self, row: Replaced) -> None:
+        if row.count:
+            log.info(
+                "stream '%s': %d messages that an earlier leader had handed out came late",
+                row.notice.stream,
+                row.count,
+            )
+            row.count = 0
+        key = (row.notice.account.encode(), row.notice.stream.encode())
+        for conn in row.routes:
+            rows = self.awaited.get(conn, {})
+            if rows.get(key) is row:
+                del rows[key]
+            if not rows:
+                self.awaited.pop(conn, None)
+                conn.late = None
+
+    # -- what comes ------------------------------------------------------------------
+
+    def _comes(
+        self,
+        conn: RouteConn,
+        account: bytes,
+        subject: bytes,
+        reply: bytes,
+        headers: bytes,
+        payload: bytes,
+    ) -> bool:
+        """A delivery has come by a route of an old leader; whether it goes no further that way."""
+        words = reply.split(b".")
+        row = self.awaited.get(conn, {}).get((account, words[2])) if len(words) > 2 else None
+        if row is None:
+            return False
+        row.count += 1
+        notice = row.notice
+        late = Late(notice.account, notice.stream, notice.group, subject, reply, headers, payload)
+        if row.leader == self.transport.number:
+            return not self._counts(late)
+        self.transport.send(row.leader, b"late", msgspec.msgpack.encode(late))
+        return True
+
+    def _arrived(self, number: int, body: memoryview) -> None:
+        """Another node asks this one, which leads the stream."""
+        try:
+            late = msgspec.msgpack.decode(body, type=Late)
+        except msgspec.DecodeError as error:
+            raise ValueError(str(error)) from error
+        if self._counts(late):
+            account = self.jetstream.accounts[late.account].account
+            account.send(late.subject, late.payload, late.reply, late.headers)
+
+    def _counts(self, late: Late) -> bool:
+        """Whether a consumer has handed that out, as far as the group knows, and waits for it."""
+        js = self.jetstream.accounts.get(late.account)
+        stream = js.streams.get(late.stream) if js is not None else None
+        words = late.reply.split(b".")
+        if stream is None or stream.group != late.group or len(words) != REPLY_TOKENS:
+            return False
+        name = words[3].decode("utf-8", "replace")
+        consumer = stream.consumers.get(name)
+        begun = self._begun.get(late.group, {}).get(name, 0)
+        try:
+            deliveries, sequence, consumer_seq = map(int, words[4:7])
+        except ValueError:
+            return False
+        if consumer is None or consumer_seq > begun:
+            return False
+        if consumer.config.ack_policy == "none":
+            return True
+        return bool(consumer.pending.deliveries(sequence) == deliveries)
+
+
+def number_of(conn: RouteConn) -> int:
+    """Of the node at the other end of a route."""
+    return number_of_name(conn.session.peer.server_name)

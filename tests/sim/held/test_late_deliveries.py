@@ -1,0 +1,82 @@
+"""Deliveries of a leader that was replaced, which a line kept until another node led."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sim.held.members import Member
+from tests.sim.held.story import Story
+
+
+@pytest.fixture
+def story() -> Iterator[Story]:
+    """A cluster with a stream of some messages, led by the first of its members."""
+    made = Story(2, 0)
+    with made.world:
+        try:
+            made._set_up()
+            made.world.sleep(1)
+            # A group that has slept asks the others before it hands anything out.
+            made._publish(made.members[0], 3)
+            made.world.sleep(0.3)
+            yield made
+        finally:
+            made._end()
+
+
+def members_of(story: Story) -> tuple[Member, list[Member]]:
+    """The leader of the stream, and the others."""
+    leader = story._leader()
+    assert leader is not None
+    return leader, [member for member in story.members if member is not leader]
+
+
+def pull(member: Member, inbox: str, heard: list[bytes]) -> None:
+    """Ask for a message as a client of a node; `heard` gets the reply subjects of what comes."""
+    member.listen(inbox, lambda reply, headers, payload: heard.append(reply))
+    body = b'{"batch":1,"expires":20000000000}'
+    member.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", body, inbox)
+
+
+def another_leads(story: Story, old: Member) -> Member:
+    """Wait until another node leads, and return it."""
+    world = story.world
+    others = [member for member in story.members if member is not old]
+    assert world.wait(lambda: any(member.leads("S") for member in others), 10)
+    return next(member for member in others if member.leads("S"))
+
+
+def test_what_nobody_wrote_down_is_not_delivered_late(story: Story) -> None:
+    """The next leader hands it out itself, and it is acknowledged before the late one comes."""
+    leader, (one, other) = members_of(story)
+    story.mesh.mute(leader.name)
+    late: list[bytes] = []
+    pull(one, "_INBOX.late", late)
+    story.world.sleep(0.05)
+    another_leads(story, leader)
+    again: list[bytes] = []
+    pull(other, "_INBOX.again", again)
+    assert story.world.wait(lambda: bool(again), 5)
+    assert again[0].startswith(b"$JS.ACK.S.C.1.1.1.")
+    answers: list[bytes] = []
+    other.request(again[0].decode(), b"+ACK", lambda headers, _: answers.append(headers))
+    assert story.world.wait(lambda: answers == [b""], 5)
+    story.mesh.unmute(leader.name)
+    story.world.sleep(3)
+    assert not [reply for reply in late if reply.startswith(b"$JS.ACK.S.C.1.1.")]
+
+
+def test_what_was_written_down_is_delivered_however_late(story: Story) -> None:
+    """To the next leader it is on its way to a client; nobody else gets it before its ack wait."""
+    leader, (one, _) = members_of(story)
+    story.mesh.mute(leader.name, one.name)
+    late: list[bytes] = []
+    pull(one, "_INBOX.late", late)
+    story.world.sleep(0.2)
+    story.mesh.mute(leader.name)
+    another_leads(story, leader)
+    story.world.sleep(0.2)
+    assert not late
+    story.mesh.unmute(leader.name)
+    assert story.world.wait(lambda: bool(late), 2)
+    assert late[0].startswith(b"$JS.ACK.S.C.1.1.1.")
