@@ -65,6 +65,11 @@ class Allocation:
         with self._lock:
             return sum(self._folders.get(str(folder), {}).values())
 
+    def sizes_in(self, folder: Path) -> dict[str, int]:
+        """What each file of a directory takes, by name; the directory itself has the name ""."""
+        with self._lock:
+            return dict(self._folders.get(str(folder), {}))
+
     def bytes_of(self, path: Path) -> int:
         """What one file takes, 0 when there is none."""
         with self._lock:

@@ -118,11 +118,14 @@ class StreamBudget:
         # The bound is set when they are gone: until then, what comes would take their place.
         self._seen = ()
         self._stream.max_bytes = 1
-        return self._oldest(self.reserve - self.room)
+        return self._oldest(self.reserve // 2 - self.room) or int(
+            last_of(self._store, self.reserve - self.room)
+        )
 
     def _oldest(self, size: int) -> int:
         """The last of the oldest messages whose segments take `size` bytes, or of all segments but
-        the newest."""
+        the newest; 0 when there is no other. No more goes than has to: a segment is a good part
+        of a small stream."""
         store, last = self._store, 0
         for part in store.segments[:-1]:
             if part.last >= store.first_seq:
@@ -130,4 +133,4 @@ class StreamBudget:
                 size -= self._disk.segment_bytes(part)
                 if size <= 0:
                     break
-        return int(last or last_of(store, size))
+        return last

@@ -27,6 +27,13 @@ def least_budget(segment_bytes: int) -> int:
     return LEAST_SLOTS * segment_bytes + 2 * MARGIN
 
 
+def is_trimmed(name: str, oldest: int) -> bool:
+    """Whether a file is of a segment before the one with number `oldest`: let go of, and not yet
+    removed. That is another thread's work, and who counted it would remove more and more."""
+    number, _, kind = name.partition(".")
+    return kind in ("seg", "idx") and number.isdigit() and int(number) < oldest
+
+
 class DiskBudget:
     """The allocation of a store's directory while it is open."""
 
@@ -75,15 +82,16 @@ class DiskBudget:
         """What a stream's files, without those that are about to go, and its messages in the log
         take, and the largest of its segments with its index; bytes."""
         total, largest = log_share(store), 0
-        gone = self.stream_bytes(store)
+        sizes = self.allocation.sizes_in(store.directory)
         for segment in [*store.segments, *store.leaving]:
-            index = self.allocation.bytes_of(index_path(segment.path))
-            size = self.segment_bytes(segment)
-            gone -= size
+            index = sizes.pop(index_path(segment.path).name, 0)
+            size = sizes.pop(segment.path.name, 0) + index
             if segment not in store.leaving and segment.last >= store.first_seq:
                 total += size if index else size + INDEX_ENTRY * segment.live
                 largest = max(largest, size)
-        return total + gone, largest
+        oldest = store.segments[0].number if store.segments else 0
+        others = [size for name, size in sizes.items() if not is_trimmed(name, oldest)]
+        return total + sum(others), largest
 
     def numbers(self) -> dict[str, float]:
         """Gauges for monitoring."""
