@@ -37,6 +37,7 @@ from headwater.hub.stored.group_store import GroupStore, Naming
 from headwater.hub.stored.replica import Machine
 from headwater.hub.stored.run_record import run_of_machine
 from headwater.hub.streams.absences import Absences
+from headwater.hub.streams.mirror_reads import MirrorReads
 from headwater.hub.streams.stream_groups import StreamGroups
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class ClusterService:
         self.absences = absences = Absences(
             jetstream, self._transport, self._known, self._all_known, self.cluster.leader_of
         )
+        MirrorReads(jetstream, self._transport, groups)
         groups.on_leaving = absences.leaving
         groups.on_ending = absences.ending
         groups.on_publishes = absences.leads

@@ -133,6 +133,8 @@ class StreamGroup:
         """The stream, which lives here since a term, is about to end."""
         self.on_deposed: Callable[[], None] = lambda: None
         """This node led the group, and does no more."""
+        self.near_in: Callable[[], int] = lambda: -1
+        """In which term the leader of a mirror has said that it lacks little; -1 for none."""
         self._leads = False
 
     @property
@@ -237,15 +239,24 @@ class StreamGroup:
         if self.reads.busy and replica.store is not None:
             machine.follow(replica.store)
         self.reads.look_at(raft, replica.applied)
-        if machine.lives or not self.wanted.stream_config.allow_direct:
+        near = self._is_near(raft)
+        if machine.lives or not (near or self.wanted.stream_config.allow_direct):
+            # What the leader of before had said of a mirror counts no more.
+            machine.withdraw()
             return
         if not (self.reads.keeps_up and whole):
             machine.withdraw()
         if raft.leader and whole and replica.store is not None:
             if self.reads.keeps_up:
-                machine.serve_reads(replica.store)
+                machine.serve_reads(replica.store, near)
             else:
                 self.reads.probe(raft)
+
+    def _is_near(self, raft: Raft) -> bool:
+        """Whether this is a mirror whose leader has said that it lacks little of its origin."""
+        config = self.wanted.stream_config
+        may = config.mirror is not None and config.mirror_direct and not config.mirror.external
+        return bool(may and self.near_in() == raft.term)
 
     def _has_to_try_again(self, raft: Raft) -> bool:
         """Whether something waits that is looked at with ticks only."""

@@ -90,6 +90,8 @@ class StreamGroups:
         """This node led a stream, and hears too few of its replicas."""
         self.on_change_done: Callable[[Any], None] = lambda assignment: None
         """The group of a stream that is led here has the members that are wanted."""
+        self.near_in: Callable[[int], int] = lambda group: -1
+        """See `StreamGroup`."""
         self.barrier: Callable[[Callable[[], None]], None] = lambda done: done()
         """See `StreamGroup`."""
         self.proposals = Proposals(lambda: self.driver.soon())
@@ -154,6 +156,7 @@ class StreamGroups:
             self.driver.questions.add,
         )
         group.machine.reads.ask = lambda: self._ask_soon(group)
+        group.near_in = lambda: self.near_in(number)
         group.on_leader = lambda stream: self.on_leader(group.wanted)
         group.on_quorum_lost = lambda: self.on_quorum_lost(group.wanted)
         group.on_change_done = lambda: self.on_change_done(group.wanted)

@@ -36,6 +36,8 @@ class StreamMachine:
         self.stream: Stream | None = None
         self.reads = ReadGate(jetstream.kernel)
         """What is asked of this replica, and waits until it may be answered."""
+        self._near = False
+        """The replica answers in the place of a mirror's origin."""
         self._ids = b""
         self._ids_came = 0.0
         self.stuck = ""
@@ -137,13 +139,16 @@ class StreamMachine:
         storage.update_meta(store, meta)
         return store
 
-    def serve_reads(self, store: FileStore) -> None:
-        """Answer direct gets, though another node leads."""
-        if self.stream is not None and self.stream.store is store and self.stream.sinks:
+    def serve_reads(self, store: FileStore, near: bool) -> None:
+        """Answer direct gets, though another node leads; `near`: those of a mirror's origin, too,
+        if the stream is one that may."""
+        served = self.stream is not None and self.stream.store is store and self.stream.sinks
+        if served and self._near == near:
             return
         try:
             stream = self.follow(store)
-            stream_lifecycle.serve_reads(self.account(store), stream)
+            stream_lifecycle.serve_reads(self.account(store), stream, near)
+            self._near = near
         except StoreError as error:
             log.debug("direct gets are for other replicas: %s", error)
 
@@ -164,6 +169,7 @@ class StreamMachine:
         store: Any = stream.store
         try:
             stream_lifecycle.change(self.account(store), stream, meta)
+            self._near = False
         except (JetStreamError, msgspec.DecodeError) as error:
             raise StoreError(f"a new configuration cannot be kept: {error}") from error
 

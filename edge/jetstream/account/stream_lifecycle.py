@@ -227,14 +227,14 @@ def sinks(js: StreamOwner, stream: Stream) -> list[Any]:
     return found + read_sinks(js, stream)
 
 
-def read_sinks(js: StreamOwner, stream: Stream) -> list[Any]:
+def read_sinks(js: StreamOwner, stream: Stream, near: bool = False) -> list[Any]:
     """Direct gets: those of the stream, and those of its origin once a mirror has nearly all that
-    is there. Only the node that leads a mirror knows that."""
+    is there. Only the node that leads a mirror knows that, and tells its replicas: `near`."""
     config = stream.config
     found: list[Any] = []
     if config.allow_direct:
         found.extend(direct_sinks(js, stream, stream.name))
-    near = stream.origin_driver is not None and stream.origin_driver.near
+    near = near or (stream.origin_driver is not None and stream.origin_driver.near)
     mirrored = config.mirror_direct and config.mirror is not None
     if near and mirrored and config.mirror.external is None:
         found.extend(direct_sinks(js, stream, config.mirror.name))
@@ -245,11 +245,13 @@ def serve_mirrored(js: StreamOwner, stream: Stream) -> None:
     """A mirror has come near to its origin: let it answer in its place."""
     if not stream.deleted:
         stream.listen(sinks(js, stream))
+        js.node.on_near(stream)
 
 
-def serve_reads(js: StreamOwner, stream: Stream) -> None:
-    """Let a replica that `follow` made answer direct gets."""
-    stream.listen(read_sinks(js, stream))
+def serve_reads(js: StreamOwner, stream: Stream, near: bool) -> None:
+    """Let a replica that `follow` made answer direct gets; `near`: if it is one of a mirror that
+    lacks little, those of its origin, too."""
+    stream.listen(read_sinks(js, stream, near))
 
 
 def accept_in_flight(js: StreamOwner, stream: Stream, senders: set[Any]) -> None:
@@ -356,7 +358,7 @@ def change(js: StreamOwner, stream: Stream, meta: bytes) -> None:
     stream.configure(config)
     stream.mute()
     if stream.sinks:
-        serve_reads(js, stream)
+        serve_reads(js, stream, near=False)
     stream.trim_all()
 
 

@@ -27,6 +27,8 @@ class Host(Protocol):
     batch_limits: Any
     request_queue_limit: int
     """Requests of the API that may wait in an account; 0 for the default."""
+    on_near: Callable[[Any], None]
+    """Called with a mirror that is driven here when it lacks little of its origin."""
     api_subjects: tuple[bytes, ...]
     """What accounts listen on for requests of the API."""
     origin_driver_factory: Any

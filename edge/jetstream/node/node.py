@@ -122,6 +122,8 @@ class NodeJetStream:
         """What accounts listen on for requests of the API."""
         self.idle_replicas: list[tuple[str, str]] = []
         """Account and name of streams of a cluster that are stored here; this node runs alone."""
+        self.on_near: Callable[[Stream], None] = lambda stream: None
+        """Called with a mirror that is driven here when it lacks little of its origin."""
         self.on_stored: Callable[[list[Any]], list[Any]] = lambda found: found
         """Given the streams that storage has found; returns those to bring back as they are."""
         self.stream_cluster_info: Callable[[Stream], ClusterInfo] | None = None

@@ -1,6 +1,7 @@
 """Direct gets that mirrors answer in the place of their origins, beside three nats-servers."""
 
 import asyncio
+import contextlib
 import json
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 
-from tests.hub.api.beside import Nodes, at_both, led, ours
+from tests.hub.api.beside import Nodes, at_both, led, ours, their_nodes
 from tests.waiting import connected, until
 
 MESSAGES = 30
@@ -125,3 +126,51 @@ async def test_a_mirror_that_is_behind_leaves_gets_to_its_origin(tmp_path: Path)
         await ask(user, "STREAM.DELETE.O")
         assert await get(user, "O.o.1") == ["NoRespondersError"]
         assert await held(user, "MO") < 400
+
+
+async def led_by(user: Client, stream: str, name: str) -> bool:
+    """Ask for another leader; whether a node leads a stream."""
+    body = {"placement": {"preferred": name}}
+    # A nats-server whose stream nobody leads does not answer.
+    with contextlib.suppress(nats.errors.TimeoutError):
+        info = await ask(user, f"STREAM.INFO.{stream}")
+        if info.get("cluster", {}).get("leader") == name:
+            return True
+        await ask(user, f"STREAM.LEADER.STEPDOWN.{stream}", body)
+    return False
+
+
+async def answered_by_replicas(user: Client, percent: int) -> bool:
+    """Whether so many gets of the origin are answered by the mirror."""
+    answers = [(await get(user, "O.o.3"))[0] for _ in range(100)]
+    return answers.count("MO") >= percent
+
+
+async def replicas_story(port: int, percent: int) -> list[Any]:
+    """A client of a node that has a replica of a mirror, and nothing of its origin."""
+    seen: list[Any] = []
+    async with await connected(f"nats://a:a@127.0.0.1:{port}") as user:
+        await until(partial(led, user), "a leader")
+        origin = {"name": "O", "subjects": ["o.>"], "allow_direct": True}
+        await ask(user, "STREAM.CREATE.O", {**origin, "placement": {"tags": ["az:1"]}})
+        for number in range(MESSAGES):
+            await user.jetstream().publish(f"o.{number}", b"%d" % number)
+        mirror = {"name": "MO", "num_replicas": 3, "mirror": {"name": "O"}}
+        await ask(user, "STREAM.CREATE.MO", mirror)
+        await until(partial(caught_up, user, "MO"), "MO")
+        for leader in ("n2", "n1", "n2"):
+            await until(partial(led_by, user, "MO", leader), leader)
+            await until(partial(answered_by_replicas, user, percent), f"replicas, led by {leader}")
+            seen.append(leader)
+        await ask(user, "STREAM.DELETE.O")
+        seen.append(await get(user, "O.o.4"))
+    return seen
+
+
+async def test_replicas_of_a_mirror_answer_in_the_place_of_its_origin(tmp_path: Path) -> None:
+    """Of a nats-server's four that answer any one does, and here the client's own node."""
+    seen = ["n2", "n1", "n2", ["MO", "5", "4"]]
+    async with ours(tmp_path / "ours") as port:
+        assert await replicas_story(port, 100) == seen
+    async with their_nodes(tmp_path / "theirs") as nodes:
+        assert await replicas_story(nodes.port, 70) == seen
