@@ -23,6 +23,7 @@ from headwater.spark.wire.wire_reader import (
     Columns,
     WireReader,
     cut_texts,
+    is_ascii,
 )
 
 #: Filters that one request may have; with more, consumers are used.
@@ -134,7 +135,7 @@ def read_block(block: bytes, wanted: Wanted, maps: WireReader) -> tuple[Columns,
         value_offsets=keys[2],
         value_data=keys[3],
     )
-    if wanted.subject and subjects[1] and not bytes(subjects[1][0]).isascii():
+    if wanted.subject and subjects[1] and not parts.is_ascii(subjects):
         columns = _clean_subjects(columns, parts.cut(subjects))
     return columns, following, bool(flags & _LAST)
 
@@ -147,7 +148,7 @@ class _Parts:
         self._view = memoryview(block)
         self._rows = rows
         self._at = _HEAD.size
-        self._subject_ends: dict[int, tuple[int, int]] = {}
+        self._text_at: dict[int, tuple[int, int]] = {}
 
     def fixed(self) -> tuple[Any, int]:
         """A column of 8 bytes a row."""
@@ -160,12 +161,17 @@ class _Parts:
         size = int.from_bytes(offsets[0][-4:], "little", signed=True)
         data_at = self._at
         data = self._part(size)
-        self._subject_ends[id(offsets)] = (at, data_at)
+        self._text_at[id(offsets)] = (at, data_at)
         return offsets, data
 
     def cut(self, text: tuple[Any, Any]) -> list[bytes]:
         """A column of texts as a list."""
-        return cut_texts(self._block, *self._subject_ends[id(text[0])], self._rows)
+        return cut_texts(self._block, *self._text_at[id(text[0])], self._rows)
+
+    def is_ascii(self, text: tuple[Any, Any]) -> bool:
+        """Whether all texts of a column are ASCII."""
+        _, data_at = self._text_at[id(text[0])]
+        return bool(is_ascii(self._block, data_at, data_at + text[1][1]))
 
     def _part(self, size: int) -> tuple[Any, int]:
         end = self._at + size

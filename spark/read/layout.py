@@ -198,6 +198,10 @@ class BatchMaker:
             if self._decoder is not None and layout.by_columns
             else None
         )
+        # Arrow makes new objects for fields and types whenever it is asked for them.
+        self._fields = [
+            (field.name, layout.meta.get(field.name), field.type) for field in self._schema
+        ]
         self._types = {name: self._schema.field(name).type for name in layout.values}
 
     @property
@@ -211,13 +215,10 @@ class BatchMaker:
 
         operations = kv_operations(columns) if self._layout.bucket else None
         decoded = self._decoded(columns, operations)
-        arrays = []
-        for field in self._schema:
-            kind = self._layout.meta.get(field.name)
-            if kind is not None:
-                arrays.append(self._meta_array(kind, field.type, columns, operations))
-            else:
-                arrays.append(decoded[field.name])
+        arrays = [
+            decoded[name] if kind is None else self._meta_array(kind, type_, columns, operations)
+            for name, kind, type_ in self._fields
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _decoded(self, columns: Columns, operations: "pa.Array | None") -> "dict[str, pa.Array]":
@@ -283,7 +284,8 @@ def _buffer(part: tuple[bytearray, int] | None) -> "pa.Buffer":
 
     if part is None:
         raise ValueError("the wire reader did not keep this column")
-    return pa.py_buffer(part[0]).slice(0, part[1])
+    whole = pa.py_buffer(part[0])
+    return whole if whole.size == part[1] else whole.slice(0, part[1])
 
 
 def _map_array(type_: "pa.MapType", columns: Columns) -> "pa.Array":

@@ -30,6 +30,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
+from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory
 from cython.cimports.headwater.spark.wire.arrow_columns import Buffer, TextColumn
 from cython.cimports.headwater.spark.wire.header_maps import HeaderMaps
 from cython.cimports.libc.stdint import int32_t, int64_t
@@ -66,6 +67,11 @@ MAX_ROWS = 65536
 
 _MAX_TOKENS = cython.declare(cython.int, 16)
 _C_READ_SIZE = cython.declare(cython.Py_ssize_t, READ_SIZE)
+# What is read behind the end of a large message is copied once more.
+_AFTER_LARGE = cython.declare(cython.Py_ssize_t, 32 << 10)
+# Messages from this size on, bytes, are read to where they stay.
+_LARGE = cython.declare(cython.Py_ssize_t, 128 << 10)
+_PY_WRITE = cython.declare(cython.int, 0x200)
 _C_MAX_LINE = cython.declare(cython.Py_ssize_t, MAX_LINE)
 _C_MAX_MESSAGE = cython.declare(cython.Py_ssize_t, MAX_MESSAGE)
 _C_MAX_ROWS = cython.declare(cython.Py_ssize_t, MAX_ROWS)
@@ -182,6 +188,12 @@ class WireReader:
     _capacity: cython.Py_ssize_t
     _pos: cython.Py_ssize_t
     _filled: cython.Py_ssize_t
+    _large: bytes
+    _large_at: cython.Py_ssize_t
+    _large_sid: int64_t
+    _large_subject: str
+    _large_reply: str
+    _read_size: cython.Py_ssize_t
     _token_at: cython.Py_ssize_t[16]
     _token_size: cython.Py_ssize_t[16]
 
@@ -218,6 +230,11 @@ class WireReader:
         self._ptr = PyByteArray_AS_STRING(self._chunk)
         self._pos = 0
         self._filled = 0
+        self._large = None
+        self._large_at = 0
+        self._large_sid = 0
+        self._large_subject = self._large_reply = ""
+        self._read_size = _C_READ_SIZE
 
     def expect(self, sid: int) -> None:
         """Rows now come from subscription `sid`, whose consumer starts to count at 1.
@@ -231,6 +248,8 @@ class WireReader:
         """Forget received bytes, for a new connection. Rows that are in the batch stay."""
         self._pos = 0
         self._filled = 0
+        self._large = None
+        self._read_size = _C_READ_SIZE
         self._data_sid = 0
         self.frame = None
 
@@ -238,6 +257,13 @@ class WireReader:
         """Append received bytes."""
         size: cython.Py_ssize_t = len(data)
         source: cython.p_char = data
+        some: cython.Py_ssize_t
+        if self._lacks():
+            some = min(size, PyBytes_GET_SIZE(self._large) - self._large_at)
+            memcpy(PyBytes_AS_STRING(self._large) + self._large_at, source, some)
+            self._large_at += some
+            source += some
+            size -= some
         self._make_room(size)
         memcpy(self._ptr + self._filled, source, size)
         self._filled += size
@@ -245,18 +271,34 @@ class WireReader:
     def receive(self, recv_into) -> int:
         """Call `recv_into(memoryview)` once on the free room; returns the bytes it read."""
         count: cython.Py_ssize_t
-        self._make_room(_C_READ_SIZE)
-        whole = memoryview(self._chunk)
-        room = whole[self._filled :]
+        most: cython.Py_ssize_t
+        target: cython.p_char
+        if self._lacks():
+            most = PyBytes_GET_SIZE(self._large) - self._large_at
+            target = PyBytes_AS_STRING(self._large) + self._large_at
+        else:
+            self._make_room(self._read_size)
+            most = self._read_size
+            target = self._ptr + self._filled
+        room = PyMemoryView_FromMemory(target, most, _PY_WRITE)
         try:
             count = recv_into(room)
         finally:
             room.release()
-            whole.release()
-        if count < 0 or count > self._capacity - self._filled:
+        if count < 0 or count > most:
             raise WireError("the read reported an impossible size")
-        self._filled += count
+        if self._lacks():
+            self._large_at += count
+        else:
+            self._filled += count
         return count
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _lacks(self) -> cython.bint:
+        """Whether what comes next belongs to a large message."""
+        return self._large is not None and self._large_at < PyBytes_GET_SIZE(self._large)
 
     @cython.cfunc
     @cython.exceptval(-1)
@@ -297,6 +339,8 @@ class WireReader:
         line: cython.p_char = self._ptr + self._pos
         newline: cython.p_char
         size: cython.Py_ssize_t
+        if self._large is not None:
+            return self._end_large(line, left)
         if left == 0:
             return _NEED
         newline = cython.cast(cython.p_char, memchr(line, 10, left))
@@ -383,6 +427,8 @@ class WireReader:
         if total < 0 or total > _C_MAX_MESSAGE or header_size < 0 or header_size > total:
             raise WireError("a MSG line has an impossible size")
         if self._filled - self._pos < taken + total + 2:
+            if total >= _LARGE and not headers and sid != self._data_sid:
+                return self._begin_large(line, count, sid, taken, total)
             self._make_room(taken + total + 2 - (self._filled - self._pos))
             return _NEED
         body: cython.p_char = line + taken
@@ -413,6 +459,47 @@ class WireReader:
             body[header_size:total],
         )
         self._pos += taken + total + 2
+        return _FRAME
+
+    @cython.cfunc
+    @cython.exceptval(-2)
+    def _begin_large(
+        self,
+        line: cython.p_char,
+        count: cython.int,
+        sid: int64_t,
+        taken: cython.Py_ssize_t,
+        total: cython.Py_ssize_t,
+    ) -> cython.int:
+        """Have the rest of a message read to where it stays: it is not copied any more."""
+        there: cython.Py_ssize_t = min(self._filled - self._pos - taken, total)
+        subject: bytes = line[self._token_at[0] : self._token_at[0] + self._token_size[0]]
+        reply: bytes = b""
+        if count == 4:
+            reply = line[self._token_at[2] : self._token_at[2] + self._token_size[2]]
+        self._large = PyBytes_FromStringAndSize(cython.NULL, total)
+        memcpy(PyBytes_AS_STRING(self._large), line + taken, there)
+        self._large_at = there
+        self._large_subject = subject.decode("utf-8", "replace")
+        self._large_reply = reply.decode("utf-8", "replace")
+        self._large_sid = sid
+        self._pos += taken + there
+        self._read_size = _AFTER_LARGE
+        return _NEED
+
+    @cython.cfunc
+    @cython.exceptval(-2)
+    def _end_large(self, line: cython.p_char, left: cython.Py_ssize_t) -> cython.int:
+        """The frame of a large message, when all of it is there."""
+        if left < 2:
+            return _NEED
+        if line[0] != 13 or line[1] != 10:
+            raise WireError("a message does not end where its size says")
+        self.frame = Frame(
+            "MSG", self._large_subject, self._large_sid, self._large_reply, b"", self._large
+        )
+        self._large = None
+        self._pos += 2
         return _FRAME
 
     @cython.cfunc
@@ -558,3 +645,17 @@ def cut_texts(block: bytes, offsets_at: int, data_at: int, rows: int) -> list:
         found.append(PyBytes_FromStringAndSize(base + data + start, stop - start))
         start = stop
     return found
+
+
+def is_ascii(block: bytes, start: int, end: int) -> bool:
+    """Whether `block[start:end]` is ASCII, without a copy. Raises WireError when it is outside."""
+    at: cython.Py_ssize_t = start
+    stop: cython.Py_ssize_t = end
+    base: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(block))
+    seen: cython.uchar = 0
+    if at < 0 or stop < at or stop > PyBytes_GET_SIZE(block):
+        raise WireError("a part of a block lies outside")
+    while at < stop:
+        seen |= base[at]
+        at += 1
+    return seen < 128

@@ -1,4 +1,5 @@
 # One answer to a block read. See block_transfer.py.
+cimport cython
 from headwater.edge.broker.account cimport Account
 from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Task
 from headwater.edge.jetstream.stream.stream cimport Stream
@@ -17,6 +18,7 @@ cdef struct Run:                        # a column, growing
     Py_ssize_t used
     Py_ssize_t capacity
 
+@cython.final
 cdef class BlockTransfer(Task):
     cdef Stream stream
     cdef MessageStore store
@@ -39,6 +41,7 @@ cdef class BlockTransfer(Task):
     cdef int step(self) except -1
     cdef int add(self, Record* record) except -1
     cdef int put(self, int column, const unsigned char* data, Py_ssize_t size) except -1
+    cdef int grow(self, Run* run, Py_ssize_t need) except -1
     cdef int put_text(self, int column, const unsigned char* data, Py_ssize_t size) except -1
     cdef int begin(self) except -1
     cdef bytes pack(self, bint last)

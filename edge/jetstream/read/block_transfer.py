@@ -54,6 +54,7 @@ def padded(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
     return (size + 7) & ~7
 
 
+@cython.final
 @cython.cclass
 class BlockTransfer(Task):
     """Sends the messages `start` to `end` that pass `filter`, at most about `max_bytes` of them.
@@ -162,7 +163,8 @@ class BlockTransfer(Task):
                 continue
             need = self.cost(record.subject_len, record.header_len, record.size)
             if self.rows and self.used + need > self.block_bytes:
-                return self.send(self.left <= 0)
+                # A last block of a few rows would cost its reader as much as a full one.
+                return self.send(self.left < self.used // 2)
             self.add(cython.address(record))
             self.left -= need
             copied += need
@@ -212,17 +214,22 @@ class BlockTransfer(Task):
         self, column: cython.int, data: cython.p_const_uchar, size: cython.Py_ssize_t
     ) -> cython.int:
         run: cython.pointer(Run) = cython.address(self.runs[column])
-        grown: cython.p_void
-        capacity: cython.Py_ssize_t
         if run.used + size > run.capacity:
-            capacity = max(run.capacity * 2, run.used + size, 4096)
-            grown = realloc(run.data, capacity)
-            if grown == cython.NULL:
-                raise MemoryError
-            run.data = cython.cast(cython.p_uchar, grown)
-            run.capacity = capacity
+            self.grow(run, run.used + size)
         memcpy(run.data + run.used, data, size)
         run.used += size
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def grow(self, run: cython.pointer(Run), need: cython.Py_ssize_t) -> cython.int:
+        """Make room for `need` bytes in all. Raises MemoryError."""
+        capacity: cython.Py_ssize_t = max(run.capacity * 2, need, 4096)
+        grown: cython.p_void = realloc(run.data, capacity)
+        if grown == cython.NULL:
+            raise MemoryError
+        run.data = cython.cast(cython.p_uchar, grown)
+        run.capacity = capacity
         return 0
 
     @cython.cfunc

@@ -311,7 +311,8 @@ class FileStore(LoggedStore):
         """Read a message from its segment and verify it. Raises Damaged."""
         s: cython.pointer(Subject) = cython.address(self.names.items[entry.subject])
         number: cython.uint = cython.cast(cython.uint, entry.location >> 32)
-        offset: cython.Py_ssize_t = entry.location & 0xFFFFFFFF
+        # A literal of 32 bits would make Python integers of it, for each message.
+        offset: cython.Py_ssize_t = cython.cast(cython.uint, entry.location)
         length: cython.Py_ssize_t = self.body_length(entry)
         need: cython.Py_ssize_t = record_size(length)
         at: cython.p_const_uchar

@@ -11,9 +11,11 @@ import pytest
 
 from headwater.spark.errors import UnsupportedStreamError
 from headwater.spark.options import parse_options
+from headwater.spark.read.blocks import Wanted, read_block
 from headwater.spark.read.planning import plan_ranges
 from headwater.spark.source import HeadwaterSource
 from headwater.spark.wire.connection import Connection
+from headwater.spark.wire.wire_reader import WireReader
 from tests.spark.conftest import Server, start_server
 from tests.spark.cutting_proxy import CuttingProxy
 
@@ -259,6 +261,24 @@ def test_refusals(node: Server, tail: str, body: Any, status: bytes) -> None:
         stored(node, "R", 1)
     with Connection(parse_options(node.options("R")).endpoint) as connection:
         assert ask(connection, f"$JS.API.BLOCK.GET.R{tail}", body) == b"NATS/1.0 " + status
+
+
+def test_no_answer_ends_in_a_block_of_a_few_rows(node: Server) -> None:
+    """Each block costs its reader about the same: an answer is as many full ones as fit."""
+    stored(node, "FULL", 3000, 200)
+    body = {"columns": ["payload"], "block_bytes": 16 << 10, "max_bytes": 64 << 10, "seq": 1}
+    sizes: list[int] = []
+    last = False
+    with Connection(parse_options(node.options("FULL")).endpoint) as connection:
+        reply = f"{connection.inbox}.f"
+        connection.publish("$JS.API.BLOCK.GET.FULL", json.dumps(body).encode(), reply)
+        while not last:
+            frame = connection.next_frame(time.monotonic() + 10)
+            if not connection.control(frame):
+                columns, _, last = read_block(frame.payload, Wanted(subject=False), WireReader())
+                sizes.append(columns.rows)
+    assert len(sizes) == 4
+    assert min(sizes) > max(sizes) // 2
 
 
 def test_answers_under_way_are_bounded(node: Server) -> None:

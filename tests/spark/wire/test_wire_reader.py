@@ -260,3 +260,70 @@ def test_receive_reads_into_the_buffer() -> None:
     assert made.receive(recv_into) == len(data)
     assert made.advance() == w.NEED
     assert made.rows == 1
+
+
+def pieces(data: bytes, sizes: list[int]) -> list[bytes]:
+    """`data` cut at the sizes, which come again and again."""
+    cut, at = [], 0
+    while at < len(data):
+        size = sizes[len(cut) % len(sizes)]
+        cut.append(data[at : at + size])
+        at += size
+    return cut
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.sampled_from([0, 5, 131_071, 131_072, 131_073, 400_000]), min_size=1, max_size=5),
+    st.lists(st.integers(1, 200_000), min_size=1, max_size=5).filter(lambda s: sum(s) > 2000),
+)
+def test_large_messages_between_small_ones(sizes: list[int], cuts: list[int]) -> None:
+    """Large messages are read to where they stay; they come whole and in order, as others do."""
+    block = b"NATS/1.0\r\nA:b\r\n\r\n"
+    sent = [(f"a.{n}", n % 3 == 2, bytes([n]) * size) for n, size in enumerate(sizes)]
+    lines = [
+        msg(name.encode(), b"back.%d" % n, body, block if headed else b"")
+        for n, (name, headed, body) in enumerate(sent)
+    ]
+    _, frames, answer = drain(reader(), pieces(b"PING\r\n" + b"".join(lines), cuts))
+    assert [frame.verb for frame in frames] == ["PING"] + ["MSG"] * len(sizes)
+    assert [(f.subject, bool(f.headers), f.payload) for f in frames[1:]] == sent
+    assert [f.reply for f in frames[1:]] == [f"back.{n}" for n in range(len(sizes))]
+    assert answer == w.NEED
+
+
+def test_a_large_message_is_received_in_place() -> None:
+    """No read goes beyond its end, and a reset forgets it."""
+    body = bytes(range(256)) * 1000
+    data = b"MSG a %d %d\r\n%s\r\n" % (9, len(body), body)
+    at = 0
+
+    def recv_into(room: memoryview) -> int:
+        nonlocal at
+        count = min(len(room), len(data) - at, 70_000)
+        room[:count] = data[at : at + count]
+        at += count
+        return count
+
+    made = w.WireReader()
+    made.feed(b"MSG a 9 200000\r\nxx")
+    assert made.advance() == w.NEED
+    made.reset()
+    while made.advance() == w.NEED:
+        assert made.receive(recv_into)
+    assert made.frame.payload == body and made.frame.sid == 9
+    assert at == len(data)
+
+
+def test_a_large_message_that_does_not_end_is_refused() -> None:
+    with pytest.raises(w.WireError, match="does not end"):
+        drain(reader(), [b"MSG a 9 200000\r\n", b"x" * 200_002])
+
+
+def test_ascii_is_told_within_bounds() -> None:
+    text = b"abc\xc3\xa9abc"
+    assert w.is_ascii(text, 0, 3) and w.is_ascii(text, 5, 8) and w.is_ascii(text, 8, 8)
+    assert not w.is_ascii(text, 0, 4) and not w.is_ascii(text, 4, 8)
+    for start, end in ((-1, 2), (3, 2), (0, 9)):
+        with pytest.raises(w.WireError):
+            w.is_ascii(text, start, end)
