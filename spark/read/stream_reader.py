@@ -83,7 +83,11 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self.__dict__ | {"_connection": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Before the first sequence to read. `earliest` marks what may expire meanwhile."""
+        """Before the first sequence to read. `earliest` marks what may expire meanwhile.
+
+        Of streams that patterns find, one without messages waits for its first one, as one that
+        appears later: until then it may go without a loss.
+        """
         streams = {}
         infos = self._infos()
         for stream in self._options.streams:
@@ -91,10 +95,13 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 raise unknown_stream(self._options, stream)
         for stream, info in infos.items():
             check_retention(info["config"])
-            first = self._first(stream, info)
-            streams[stream] = {"incarnation": info["created"], "sequence": first - 1}
             one = self._options.of(stream)
-            if not one.starting and not one.from_latest:
+            earliest = not one.starting and not one.from_latest
+            first = self._first(stream, info)
+            if self._options.patterns and earliest and not info["state"]["last_seq"]:
+                continue
+            streams[stream] = {"incarnation": info["created"], "sequence": first - 1}
+            if earliest:
                 streams[stream]["earliest"] = True
         return {"version": VERSION, "streams": streams}
 
@@ -253,10 +260,11 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _lose(self, stream: str, first: int) -> None:
         """Go on without a stream that is gone. Raises UnknownStreamError unless that is allowed."""
         if self._options.fail_on_data_loss:
+            read = f"up to sequence {first - 1}" if first > 1 else "nothing of it yet"
             raise UnknownStreamError(
-                f"{unknown_stream(self._options, stream)}. It was there when this query began to "
-                f"read it: what it had from sequence {first} on is lost. Set failOnDataLoss=false "
-                "to go on without it"
+                f"{unknown_stream(self._options, stream)}. It was there when this query began, "
+                f"which has read {read}: whatever it had from sequence {first} on is lost. Set "
+                "failOnDataLoss=false to go on without it"
             )
         if stream not in self._gone:
             self._gone.add(stream)
