@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.spark.rows import Figure
+from tests.jvms import quick_jvms
 
 FIGURES = 19
 LIMIT_S = 400
@@ -17,7 +18,9 @@ LIMIT_S = 400
 def test_every_row_gives_its_figures(tmp_path: Path) -> None:
     record = tmp_path / "figures.json"
     command = [sys.executable, "-m", "bench.spark", "--size", "tiny", "--json", str(record)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    done = subprocess.run(
+        command, env=quick_jvms(), capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(record.read_text())
     assert len(figures) == FIGURES

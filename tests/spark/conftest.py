@@ -18,14 +18,13 @@ from typing import Any
 import pytest
 
 from bench.servers import free_port
+from tests.jvms import JVM_FLAGS
 from tests.waiting import until_seen, until_state
 
 START_SECONDS = 20
 SESSION_SECONDS = 600
 """Limit of a test that uses Spark: the first of them starts the session, on whatever machine."""
 SERVER_KINDS = ("nats-server", "headwater")
-JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""What is compiled well pays after minutes, and a test takes seconds: a third of the time less."""
 EVERY = os.environ.get("HEADWATER_SPARK") == "all"
 
 
@@ -36,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_jvms() -> Iterator[None]:
+def all_jvms_quick() -> Iterator[None]:
     """All JVMs of tests, those of other processes too, have `JVM_FLAGS`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", JVM_FLAGS)

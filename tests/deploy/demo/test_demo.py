@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.servers import program
+from tests.jvms import quick_jvms
 
 LAST = r"published=(\d+) mirrored=(\d+) aggregated=(\d+) lost=(\d+) duplicated=(\d+)"
 
@@ -16,7 +17,8 @@ LAST = r"published=(\d+) mirrored=(\d+) aggregated=(\d+) lost=(\d+) duplicated=(
 def test_nothing_is_lost_or_duplicated(tmp_path: Path) -> None:
     flags = ["--messages", "1500", "--edges", "2", "--seconds", "5", "--output", str(tmp_path)]
     done = subprocess.run(
-        [program("headwater"), "demo", *flags], capture_output=True, text=True, check=False
+        [program("headwater"), "demo", *flags],
+        env=quick_jvms(), capture_output=True, text=True, check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     found = re.fullmatch(LAST, done.stdout.splitlines()[-1])
