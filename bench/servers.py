@@ -24,6 +24,12 @@ PORTS = range(20_000, 32_768)
 
 _ports = itertools.islice(itertools.cycle(PORTS), random.randrange(len(PORTS)), None)
 
+CLAIMS = Path(tempfile.gettempdir()) / f"headwater-ports-{os.getuid()}"
+"""A file for each port that was given, by its number: other processes give other ones."""
+
+CLAIM_S = 1200.0
+"""Seconds for which a port that was given is nobody else's. Behind that, who uses it has it bound."""
+
 START_TIMEOUT = 20.0
 """Seconds until a server must have sent its INFO."""
 
@@ -117,7 +123,8 @@ def anchor_synced() -> Recipe:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that nobody uses now; each call gives another one.
+    """A TCP port of the loopback address that nobody uses now; each call gives another one, in
+    whatever process.
 
     A port of the system's range could go to another process before the server binds it.
     """
@@ -125,7 +132,22 @@ def free_port() -> int:
         port = next(_ports)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((HOST, port))
-            return port
+            if _claimed(port):
+                return port
+
+
+def _claimed(port: int) -> bool:
+    """Whether this call is the one that may give the port."""
+    CLAIMS.mkdir(mode=0o700, exist_ok=True)
+    mark = CLAIMS / str(port)
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        return True
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - mark.stat().st_mtime > CLAIM_S:
+            os.utime(mark)
+            return True
+    return False
 
 
 def end_on_sigterm() -> None:

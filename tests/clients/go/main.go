@@ -126,7 +126,8 @@ func main() {
 		n := 0
 		cc, err := c.Consume(func(m jetstream.Msg) { n++; m.Ack(); if n == 900 { done <- n } })
 		if err != nil { return nil, err }
-		defer cc.Stop()
+		// Until it is closed it goes on taking messages, and the next step's would be among them.
+		defer func() { cc.Stop(); <-cc.Closed() }()
 		select { case n := <-done: return n, nil; case <-time.After(5 * time.Second): return nil, errors.New("timeout") }
 	})
 	step("messages", func() (any, error) {
