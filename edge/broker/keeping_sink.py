@@ -1,8 +1,9 @@
 """A sink that keeps what it gets, until somebody else listens to the same subject.
 
 Other nodes hear of the new subscription at different times. So for a moment the sink passes on what
-comes by routes, except from the node of the heir: its sender may not know the heir yet. Where it
-does, a message comes twice.
+comes by routes, except from the node of the heir: its sender may not know the heir yet. One that
+does, and knows that this sink only keeps (`hub/cluster/kept_inboxes.py`), sends it nothing. Where
+it does not know that, a message comes twice.
 """
 
 import cython

@@ -408,7 +408,9 @@ class Link(LanedConn):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def collect(self, sink: Sink) -> cython.int:
-        """Remember that the message being routed goes to the peer."""
+        """Remember that the message being routed goes to the peer, unless the sink has ended."""
+        if sink.closed:
+            return 0
         if sink.queue is not None:
             self.queues.append(sink.queue)
         if self.collected:

@@ -93,6 +93,7 @@ class Parting:
         for sub in conn.subs.values():
             if sub.queue is None and sub.subject.startswith(INBOX):
                 inboxes.keep(sub.subject)
+                self.node.on_keeping(account.name, sub.subject)
         if conn.say_last(REASON):
             conn.ended()
             loop.call_later(PART_SECONDS, conn.close, REASON)

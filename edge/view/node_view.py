@@ -36,6 +36,8 @@ class NodeView(Protocol):
     """Called with every account that is made."""
     account_wanted: Callable[[str], None]
     """Called with the name of an account that a peer has and this node does not know."""
+    on_keeping: Callable[[str, bytes], None]
+    """Called with an account and an inbox that is kept for a client which leaves."""
     reload_hooks: list[Callable[[], None]]
     """Called when other options have come into force."""
     farewells: list[Callable[[], None]]
