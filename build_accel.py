@@ -48,6 +48,7 @@ COMPILED = (
     "edge/storage/log/batch_writer.py",
     "edge/storage/log/batch_runs.py",
     "edge/storage/log/second_copies.py",
+    "edge/storage/log/block_fit.py",
     "edge/storage/log/commit_thread.py",
     "edge/storage/log/log_restart.py",
     "edge/storage/log/aligned_memory.py",

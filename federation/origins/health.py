@@ -20,6 +20,9 @@ NO_SUCH_STREAM = "no_such_stream"
 RECREATED = "recreated"
 OFFLINE = "offline"
 
+NEW = "it was made or started just now; its origin has not answered yet"
+"""The cause while nothing is known."""
+
 WELL = (LIVE, CATCHING_UP)
 """States in which nobody has to do anything."""
 
@@ -50,7 +53,7 @@ class Health:
         self.kept_out = ""
         """Why nothing of what the origin delivers comes in, although it answers; empty unless that
         is so. It holds until something is heard, or nobody answers."""
-        self.cause = ""
+        self.cause = NEW
         """Why the state is not well, for people."""
         self.rate = 0.0
         """Messages per second, over the last ticks."""

@@ -33,6 +33,7 @@ LAYOUTS = [
     (STORAGE, "u64 last_seq", of(SEGMENTS, "FOOTER") + c_struct(RECORD, "Run")),
     (STORAGE, '4s "HWIX"',
      of(SEGMENTS, "INDEX_HEADER", "RUN") + "II" + of(SEGMENTS, "INDEX_ENTRY") + CRC),
+    (STORAGE, '4s "HWID"', of("edge/storage/segments/index_bytes.py", "HEAD") + CRC),
     (STORAGE, "u32 log segment   u32 offset",
      of("edge/storage/recovery/state_copy.py", "HEAD", "ROW", "PIECE")),
     (STORAGE, "u64 sequence   i64 timestamp   u32 0 in",
@@ -76,6 +77,8 @@ def test_every_layout_of_a_page_is_compared() -> None:
     [
         ("HWS2", "edge/storage/device/durable_file.py"), ("HWLG", "edge/storage/log/log_files.py"),
         ("HWSG", SEGMENTS), ("HWIX", SEGMENTS), ("HWSB", "edge/storage/packing/packing.py"),
+        ("HWID", "edge/storage/segments/index_bytes.py"),
+        ("HWIZ", "edge/storage/segments/index_bytes.py"),
         ("HWBACKUP1", "edge/jetstream/backup/backup_file.py"),
     ],
 )  # fmt: skip

@@ -36,6 +36,8 @@ cdef class CommitLog(BatchWriter):
     cdef Py_ssize_t held                # begin of a batch that is handed over with this one; -1
     cdef object gather_timer            # ends the batch that is open over turns; None: none is
     cdef double gather_due              # when, on the loop's clock
+    cdef double gather_began            # when its first turn ended, on the same clock
+    cdef Py_ssize_t gather_first        # bytes of the records of that turn
     cdef SecondCopies again             # what follows this batch once more
     cdef list turn_stores               # LoggedStores whose flush_turn is due
     cdef public CommitProgress progress # how far what was handed over is written and synced

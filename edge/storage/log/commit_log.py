@@ -35,6 +35,7 @@ from cython.cimports.headwater.edge.storage.log.batch_writer import (
     RUN_BYTES,
     BatchWriter,
 )
+from cython.cimports.headwater.edge.storage.log.block_fit import fits_best
 from cython.cimports.headwater.edge.storage.log.commit_progress import CommitProgress
 from cython.cimports.headwater.edge.storage.log.commit_thread import (
     BLOCK_BYTES,
@@ -82,7 +83,7 @@ GATHERED_MAX = cython.declare(cython.Py_ssize_t, 64 << 10)
 # A delay of less is not worth a timer.
 GATHER_NS_MIN = cython.declare(cython.longlong, 1000000)
 # What of a delay a batch may stay open; the rest is for writing it.
-GATHER_SHARE = cython.declare(cython.double, 0.9)
+GATHER_SHARE = cython.declare(cython.double, 0.95)
 
 # What says that a device has no room, not that it fails.
 FULL = (errors_by_name.ENOSPC, errors_by_name.EDQUOT, errors_by_name.EFBIG)
@@ -332,7 +333,18 @@ class CommitLog(BatchWriter):
             or size > GATHERED_MAX
         ):
             return False
-        due: cython.double = self.kernel.loop.time() + self.batch_delay_ns * GATHER_SHARE / 1e9
+        now: cython.double = self.kernel.loop.time()
+        due: cython.double = now + self.batch_delay_ns * GATHER_SHARE / 1e9
+        if self.gather_timer is None:
+            self.gather_began = now
+            self.gather_first = size
+        elif self.active.direct_fd >= 0 and now > self.gather_began:
+            more: cython.double = (size - self.gather_first) / (now - self.gather_began)
+            more *= self.gather_due - now
+            if fits_best(size, self.batch_records, self.footer_room(0), more):
+                self.stop_gathering()
+                self.batch_delay_ns = 0  # a sync at once is what spares pages of the page cache
+                return False
         if self.gather_timer is None or due < self.gather_due:
             self.stop_gathering()
             self.gather_due = due

@@ -20,6 +20,7 @@ from headwater.edge.storage.recovery.replay import (
     Survey,
     survey,
 )
+from headwater.edge.storage.recovery.state_copy import BEHIND_MAX
 from headwater.edge.storage.recovery.stream_recovery import unreadable_texts
 from headwater.edge.storage.recovery.torn_tail import (
     newest_number,
@@ -88,6 +89,8 @@ class LogRecovery:
         path, surveys = self._follow()
         self.chain, self.number, self.end = 0, 0, 0
         self.next_number = self.copied[0] + NUMBER_STEP if self.copied[0] else 1
+        if self.copied[0] > (path[-1].number if path else 0):
+            self.next_number += BEHIND_MAX
         self.batch = max([self.acknowledged[2], *[item.batch for item in surveys]]) + 1
         if path:
             number = path[-1].number + NUMBER_STEP + self._missing_slots

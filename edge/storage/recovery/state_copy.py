@@ -2,9 +2,9 @@
 
 The log is the only place where consumers are kept, so a slot of it that is gone could take all of
 them along. The file is written when the node stops in order, and in the background soon after a
-consumer was made, changed or removed and whenever a log segment was checkpointed. A start reads it,
-and uses it only when something is missing of the log: then what the file has counts, with what the
-log said later.
+consumer was made, changed or removed and whenever a log segment was checkpointed; if it would say
+the same, only when the log has gone on by some segments. A start reads it, and uses it only when
+something is missing of the log: then what the file has counts, with what the log said later.
 """
 
 import logging
@@ -15,6 +15,7 @@ from typing import Any
 
 from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.device.durable_file import TwoCopyFile
+from headwater.edge.storage.format.crc import checksum_parts
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.format.problem import Problem, ProblemKind
 
@@ -31,6 +32,8 @@ REST_SECONDS = 1.0
 RATE = 64 << 10
 # States that are taken in one turn.
 SLICE = 100
+BEHIND_MAX = 8
+"""Log segments that may be checkpointed before a file is written that says the same again."""
 
 log = logging.getLogger("headwater.storage")
 
@@ -51,6 +54,8 @@ class StateCopy:
         self._log: Any = None
         self._background: Background | None = None
         self._waiting = self._again = False
+        self._kept: tuple[int, int] | None = None
+        """Checksum of the rows that were written last, and the log segment then."""
 
     # At a start.
 
@@ -118,8 +123,13 @@ class StateCopy:
         if key.startswith(KEYS) and not owner.startswith(b"\0"):
             self.wake()
 
+    def write_again(self) -> None:
+        """The file is not as it was written: write it soon, whatever it says."""
+        self._kept = None
+        self.wake()
+
     def wake(self) -> None:
-        """Write the file soon, if there is anything to write."""
+        """Write the file soon, if there is anything new to write."""
         if self._background is None:
             return
         self._again = True
@@ -157,17 +167,35 @@ class StateCopy:
                 self._waiting = False
                 return
             if part is None:
-                lsn = max(lsn, self._log.hand_over())
-                self._log.when_durable(lsn, lambda: self._write(b"".join(parts)))
+                self._keep(parts, lsn)
                 return
             parts.append(part)
         self._log.kernel.loop.call_soon(self._encode, steps, parts, lsn)
 
-    def _write(self, content: bytes) -> None:
+    def _keep(self, parts: list[bytes], lsn: int) -> None:
+        """Write these parts of a file once they are durable in the log, if they say anything new
+        or the last one is old."""
+        rows = checksum_parts(parts[1:], 0)
+        segment = HEAD.unpack(parts[0])[0]
+        kept = self._kept
+        same = kept is not None and kept[0] == rows and segment < kept[1] + BEHIND_MAX
+        if same and self._file.path.exists():
+            self._rested()
+            return
+        self._kept = None
+        lsn = max(lsn, self._log.hand_over())
+        self._log.when_durable(lsn, lambda: self._write(b"".join(parts), (rows, segment)))
+
+    def _write(self, content: bytes, kept: tuple[int, int]) -> None:
         """Everything in it is durable in the log."""
         if self.stopped or self._log.closed or self._background is None:
             return
-        self._background.submit(lambda: self._file.write(content), self._written)
+
+        def written(result: object, error: BaseException | None) -> None:
+            self._kept = None if error is not None else kept
+            self._written(result, error)
+
+        self._background.submit(lambda: self._file.write(content), written)
 
     def _written(self, result: object, error: BaseException | None) -> None:
         if error is not None:

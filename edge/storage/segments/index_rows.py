@@ -1,7 +1,10 @@
-"""Rows of index files: what one segment of a stream holds, taken from the index in memory."""
+"""Rows of index files: what one segment of a stream holds, taken from the index in memory.
+
+Neighbours differ little, so packed files have the differences (see index_bytes.py).
+"""
 
 import cython
-from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cython.cimports.headwater.edge.storage.index.index import IN_LOG, IndexEntry
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
@@ -66,3 +69,56 @@ def index_of(store: FileStore, segment: StreamSegment, log_segment: int) -> Inde
     )
     index.subjects, index.entries, index.packed = index_rows(store, segment)
     return index
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def move_row(
+    row: cython.pointer(IndexRow), other: cython.pointer(IndexRow), sign: cython.int
+) -> cython.void:
+    """Add what another row has, or take it away; the subject's number stays."""
+    row.sequence += sign * other.sequence
+    row.timestamp = cython.cast(
+        cython.longlong,
+        cython.cast(cython.ulonglong, row.timestamp)
+        + sign * cython.cast(cython.ulonglong, other.timestamp),
+    )
+    row.offset += sign * other.offset
+    row.size += sign * other.size
+    row.header_len += sign * other.header_len
+
+
+def differences(rows: bytes | bytearray | memoryview) -> tuple[bytearray, int]:
+    """Rows less the row before each, all but the subject's number; and how many nanoseconds 1 is in
+    their timestamps: 1000, if all are whole microseconds, or 1."""
+    made: bytearray = bytearray(rows)
+    row: cython.pointer(IndexRow) = cython.cast(
+        cython.pointer(IndexRow), PyByteArray_AS_STRING(made)
+    )
+    count: cython.Py_ssize_t = PyByteArray_GET_SIZE(made) // cython.sizeof(IndexRow)
+    unit: cython.longlong = 1000
+    i: cython.Py_ssize_t
+    for i in range(count):
+        if row[i].timestamp % 1000:
+            unit = 1
+            break
+    for i in range(count):
+        row[i].timestamp //= unit
+    for i in range(count - 1, 0, -1):
+        move_row(cython.address(row[i]), cython.address(row[i - 1]), -1)
+    return made, unit
+
+
+def summed(rows: bytes, unit: cython.longlong) -> bytearray:
+    """The rows of which these are the `differences`."""
+    made: bytearray = bytearray(rows)
+    row: cython.pointer(IndexRow) = cython.cast(
+        cython.pointer(IndexRow), PyByteArray_AS_STRING(made)
+    )
+    count: cython.Py_ssize_t = PyByteArray_GET_SIZE(made) // cython.sizeof(IndexRow)
+    i: cython.Py_ssize_t
+    for i in range(1, count):
+        move_row(cython.address(row[i]), cython.address(row[i - 1]), 1)
+    for i in range(count):
+        row[i].timestamp *= unit
+    return made

@@ -214,7 +214,7 @@ class Scrubber:
         self._report(1, "%s was damaged; it was written again", check.path)
 
     def _copy_found(self, check: FileCheck) -> None:
-        self._storage.state_copy.wake()
+        self._storage.state_copy.write_again()
         self._report(1, "%s was damaged; it is written again", check.path)
 
     def _meta_found(self, store: FileStore, check: FileCheck) -> None:

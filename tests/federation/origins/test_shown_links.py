@@ -86,3 +86,16 @@ async def test_an_answer_s_configuration_can_be_sent_back(request_of: str) -> No
         shown = {key for key in answer["config"]["metadata"] if key.startswith(OWN)}
         assert len(shown) == (1 if "UPDATE" in request_of else 0)
         await client.close()
+
+
+async def test_a_new_mirror_says_why_nobody_answers_yet() -> None:
+    """From its first moment on: an operator who sees `offline` sees a cause beside it."""
+    with Server(headwater()) as server:
+        client = await connected(f"nats://{HOST}:{server.port}")
+        far = {"name": "A", "external": {"api": "$JS.nowhere.API"}}
+        await api(client, "STREAM.CREATE.M", name="M", mirror=far)
+        info = await api(client, "STREAM.INFO.M")
+        shown = json.loads(info["config"]["metadata"][f"{OWN}mirror"])
+        assert shown["state"] == "offline"
+        assert shown["cause"]
+        await client.close()

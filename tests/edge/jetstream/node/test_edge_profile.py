@@ -195,3 +195,37 @@ async def test_messages_that_come_slowly_share_the_pages_of_the_device(
     assert logged / count + (held + indexed) / in_them <= bytes_max
     assert read == [body(seq - 1) for seq in (1, 900, 1999, count)]
     assert config_shown.compression in (None, "none")
+
+
+@pytest.mark.parametrize(("length", "bytes_max"), [(7, 328), (20, 342)])
+async def test_batches_end_where_the_blocks_of_the_device_are_full(
+    tmp_path: Path, length: int, bytes_max: int
+) -> None:
+    """Messages of 200 bytes come each 10 ms, and the log may wait for 100. Batches that last as
+    long as they may cost 325 to 335 bytes a message for short subjects, and 355 for those of 20
+    characters."""
+    config = {
+        "jetstream": {"store_dir": tmp_path, "max_file": 64 * MIB},
+        "headwater": {"profile": "edge", "commit_max_delay": "100ms"},
+    }
+    count, loop = 400, asyncio.get_running_loop()
+    names = [f"s.{n:0{length - 2}}" for n in range(1000)]
+    async with headwater.edge.open_node(config, listen=False) as node:
+        await node.stream("S", ["s.*"])
+        storage = node.node.jetstream.store()
+        before = storage.log.numbers()
+        acks: list[asyncio.Task[PubAck]] = []
+
+        def publish(number: int) -> None:
+            sent = node.publish(names[number * 7 % 1000], noise(number))
+            acks.append(asyncio.ensure_future(sent))
+
+        done = asyncio.Event()
+        begin = loop.time()
+        for number in range(count):
+            loop.call_at(begin + number / 100, publish, number)
+        loop.call_at(begin + count / 100, done.set)
+        await done.wait()
+        await asyncio.gather(*acks)
+        after = storage.log.numbers()
+    assert (after["bytes_written"] - before["bytes_written"]) / count <= bytes_max

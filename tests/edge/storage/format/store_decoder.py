@@ -225,7 +225,9 @@ class Index:
 
     def __init__(self, data: bytes, seed: int) -> None:
         assert crc(seed, data[:-4]) == struct.unpack("<I", data[-4:])[0]
-        if data[:4] == b"HWIZ":
+        unit = 0
+        if data[:4] in (b"HWIZ", b"HWID"):
+            unit = struct.unpack_from("<I", data, 16)[0] if data[:4] == b"HWID" else 0
             data = self.unpacked(data)
             assert crc(seed, data[:-4]) == struct.unpack("<I", data[-4:])[0]
         head = self.HEADER.unpack_from(data)
@@ -245,6 +247,8 @@ class Index:
             at += 8 + length
         end = at + 32 * entries
         self.entries = list(struct.iter_unpack("<QqIIII", data[at:end]))
+        if unit:
+            self.entries = self.summed(self.entries, unit)
         self.lengths = [0] * entries
         if self.format == 2:
             self.lengths = list(struct.unpack_from(f"<{entries}I", data, end))
@@ -252,11 +256,27 @@ class Index:
         assert end == len(data) - 4
 
     def unpacked(self, data: bytes) -> bytes:
-        """A packed index as it was before: bytes 0, 32, 64, ... come first, then 1, 33, 65, ..."""
-        planes = zlib.decompress(data[8:-4])
-        assert len(planes) == struct.unpack_from("<I", data, 4)[0]
-        order = [at for first in range(32) for at in range(first, len(planes), 32)]
-        return bytes(byte for _, byte in sorted(zip(order, planes, strict=True)))
+        """A packed index as it was before: of its rows the bytes 0, 32, 64, ... come first, then 1,
+        33, 65, ...; in earlier versions that is so for the whole file."""
+        size = struct.unpack_from("<I", data, 4)[0]
+        begin, length = struct.unpack_from("<II", data, 8) if data[:4] == b"HWID" else (0, size)
+        shown = zlib.decompress(data[20 if data[:4] == b"HWID" else 8 : -4])
+        assert len(shown) == size
+        rows = shown[begin : begin + length]
+        order = [at for first in range(32) for at in range(first, length, 32)]
+        plain = bytes(byte for _, byte in sorted(zip(order, rows, strict=True)))
+        return shown[:begin] + plain + shown[begin + length :]
+
+    def summed(self, rows: list[tuple[int, ...]], unit: int) -> list[tuple[int, ...]]:
+        """Rows of which these are the differences; times count in `unit` nanoseconds."""
+        made, before = [], (0, 0, 0, 0, 0)
+        for *parts, subject in rows:
+            before = tuple(
+                (a + b) % (1 << bits)
+                for a, b, bits in zip(parts, before, (64, 64, 32, 32, 32), strict=True)
+            )
+            made.append((before[0], before[1] * unit, *before[2:], subject))
+        return made
 
 
 def runs(body: bytes) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ counts."""
 import pytest
 
 from headwater.edge.ports import files
+from headwater.edge.storage.segments.file_store import FileStore
 from tests.edge.storage.twin_harness import TwinHarness
 
 KEY = b"consumer/c"
@@ -136,3 +137,41 @@ def test_a_damaged_copy_is_told_and_written_again() -> None:
     last = without_log(after)
     assert last.node.log.states(owner) == {KEY: (b"value", [])}
     last.close()
+
+
+def checkpoint(harness: TwinHarness, store: FileStore) -> None:
+    """Have one more segment of the log checkpointed."""
+    log = harness.node.log
+    number = log.active.number
+    while log.active.number == number:
+        store.add_message(b"s", b"x" * 300, b"")
+        harness.commit()
+    rest(harness)
+
+
+def test_a_file_that_would_say_the_same_is_seldom_written() -> None:
+    """It spares the device. Behind a log that is gone, numbers of its segments do not come back."""
+    harness, owner = made()
+    store = harness.streams[owner.decode()]
+    log = harness.node.log
+    log.put_state(owner, KEY, b"whole")
+    path = ("data", "jetstream", "consumers")
+    kept = []
+    for _ in range(20):
+        checkpoint(harness, store)
+        kept.append(bytes(harness.disk.file(path).content))
+    assert 2 <= len(set(kept)) <= 4
+    log.add_delta(owner, KEY, b"a")
+    log.put_state(owner, b"consumer/d", b"new")
+    rest(harness)
+    assert bytes(harness.disk.file(path).content) not in kept
+    for _ in range(6):
+        checkpoint(harness, store)
+    newest = log.active.number
+    harness.disk.kill()
+    harness.loop.drop()
+    files.remove(harness.disk.root / "data/jetstream/tidemarks")
+    after = without_log(harness)
+    assert after.node.log.active.number > newest
+    assert after.node.log.states(owner) == {KEY: (b"whole", [b"a"]), b"consumer/d": (b"new", [])}
+    after.close()
