@@ -37,6 +37,9 @@ AT_ONCE = 8
 PEERS_S = 1.0
 """Seconds that the other nodes have to get a token that was found here."""
 
+LOOKUP = b"$SYS.REQ.ACCOUNT.%b.CLAIMS.LOOKUP"
+"""Asks every server for the token of an account."""
+
 WANTED = b"$SYS._HEADWATER.ACCOUNT.%b.WANTED"
 """Asks every node to have the token of an account, and to say so."""
 
@@ -154,7 +157,7 @@ class AccountLookups:
             await self._learn(other)
         self._node.account_changed(account)
         if login:
-            await self._question(WANTED % account.encode(), PEERS_S)
+            await self._question(WANTED, account, PEERS_S)
 
     async def _learn(self, account: str) -> bool:
         """Have the token of one account; False when there is none that counts."""
@@ -184,15 +187,19 @@ class AccountLookups:
     async def _ask(self, account: str) -> str:
         """The token that another server has; empty when nobody says so in time."""
         options = self._node.options.operator.resolver
-        subject = f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP".encode()
-        return await self._question(subject, options.timeout)
+        return await self._question(LOOKUP, account, options.timeout)
 
-    async def _question(self, subject: bytes, seconds: float) -> str:
-        """The first answer that is not empty; empty when all have answered so, or time is up."""
+    async def _question(self, pattern: bytes, account: str, seconds: float) -> str:
+        """The first answer that is not empty; empty when all have answered so, or time is up. Who
+        only reads what the system says answers nothing."""
+        subject = pattern % account.encode()
+        served = pattern % b"*"
+        asked = sum(sink.subject == served for sink in self._system.sinks(subject))
         inbox = self._inbox + draw_text(self._node.kernel.chance).encode()
         question = self._questions[inbox] = _Question(self._node.loop.create_future())
         try:
-            question.sent(self._system.send(subject, b"", inbox, own=True))
+            self._system.send(subject, b"", inbox, own=True)
+            question.sent(asked)
             self._node.kernel.kick()
             return await asyncio.wait_for(question.answer, seconds)
         except TimeoutError:

@@ -1,5 +1,6 @@
 """Accounts whose tokens a URL has, in a cluster: all nodes know whom one of them lets in."""
 
+import asyncio
 import base64
 import contextlib
 from collections.abc import AsyncIterator, Iterator
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
+from headwater.edge.system import account_lookups
 from headwater.security.claims import AccountLimits
 from tests.edge.system.test_account_lookups import TokenServer, bare, serving
 from tests.hub.api.beside import ours
@@ -58,11 +60,12 @@ async def nodes(path: Path, realm: Realm, tokens: TokenServer) -> AsyncIterator[
         yield urls
 
 
-async def login(realm: Realm, name: str, url: str) -> Client:
+async def login(realm: Realm, name: str, url: str, patience: float = 2) -> Client:
     """A user of an account that no node has heard of."""
     user = realm.user(name)
     return await connected(
         url,
+        connect_timeout=patience,
         user_jwt_cb=user.token.encode,
         signature_cb=lambda nonce: base64.b64encode(user.pair.sign(nonce.encode())),
     )
@@ -78,6 +81,23 @@ async def test_a_first_request_is_heard_by_whoever_leads(
             async with await login(realm, name, url) as client:
                 made = await api(client, "STREAM.CREATE.S", name="S", num_replicas=3)
                 assert made["config"]["num_replicas"] == 3
+
+
+async def test_who_reads_what_the_system_says_holds_up_no_login(
+    tmp_path: Path, realm: Realm, tokens: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A login waits for the answers of nodes. A reader was counted as one that never answered."""
+    monkeypatch.setattr(account_lookups, "PEERS_S", 60.0)
+    tokens.hold(realm, "ABS" + ACCOUNTS)
+    async with (
+        nodes(tmp_path / "nodes", realm, tokens) as urls,
+        await login(realm, "S", urls[0]) as reader,
+    ):
+        await reader.subscribe("$SYS.>")
+        await reader.flush()
+        async with asyncio.timeout(20):
+            client = await login(realm, "C", urls[0], patience=30)
+        await client.close()
 
 
 async def test_a_token_that_was_not_had_is_asked_for_again(
