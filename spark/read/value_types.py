@@ -170,6 +170,15 @@ class _Ddl:
         return t.DecimalType(precision, scale)
 
 
+#: What may be asked for in place of a type that values cannot have.
+_NEAR = {
+    t.TimestampNTZType: "timestamp",
+    t.CharType: "string",
+    t.VarcharType: "string",
+    t.MapType: "string for the keys",
+}
+
+
 def checked_type(kind: "DataType") -> Any:
     """The Python type that a value is checked against. Raises OptionError for other types."""
     import msgspec
@@ -196,7 +205,9 @@ def checked_type(kind: "DataType") -> Any:
         t.BinaryType: bytes,
     }
     if type(kind) not in plain:
-        raise OptionError(f"values cannot be decoded to {kind.simpleString()}: read raw payloads")
+        near = _NEAR.get(type(kind))
+        advice = f"take {near}, and cast it in Spark" if near else "read raw payloads"
+        raise OptionError(f"values cannot be decoded to {kind.simpleString()}: {advice}")
     return plain[type(kind)]
 
 

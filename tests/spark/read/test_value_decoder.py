@@ -11,7 +11,7 @@ from pyspark.sql import types as t
 
 from headwater.spark.errors import OptionError
 from headwater.spark.read.value_decoder import ValueDecoder, untyped
-from headwater.spark.read.value_types import infer_types, parse_value_schema
+from headwater.spark.read.value_types import checked_type, infer_types, parse_value_schema
 
 
 def sequences(count: int) -> tuple[bytearray, int]:
@@ -149,3 +149,17 @@ def test_types_learnt_from_samples() -> None:
     )
     with pytest.raises(OptionError, match="valueSchema"):
         infer_types([1, "x"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (t.TimestampNTZType(), "take timestamp, and cast it"),
+        (t.VarcharType(9), "take string, and cast it"),
+        (t.MapType(t.IntegerType(), t.StringType()), "take string for the keys"),
+        (t.NullType(), "read raw payloads"),
+    ],
+)
+def test_types_that_values_cannot_have(kind: t.DataType, advice: str) -> None:
+    with pytest.raises(OptionError, match=advice):
+        checked_type(kind)
