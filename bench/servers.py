@@ -28,7 +28,7 @@ CLAIMS = Path(tempfile.gettempdir()) / f"headwater-ports-{os.getuid()}"
 """A file for each port that was given, by its number: other processes give other ones."""
 
 CLAIM_S = 1200.0
-"""Seconds for which a port that was given is nobody else's. Behind that, who uses it has it bound."""
+"""Seconds for which a port that was given is nobody else's. Behind that, its user has it bound."""
 
 START_TIMEOUT = 20.0
 """Seconds until a server must have sent its INFO."""

@@ -494,5 +494,6 @@ class Absences:
     def stop(self) -> None:
         """The node stops: hold nothing, and let who waits for an answer hear so."""
         self._stopped = True
+        self.late.stop()
         for absence in list(self.absent.values()):
             self._release(absence, 0)

@@ -120,6 +120,11 @@ class LateDeliveries:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def stop(self) -> None:
+        """The node stops: wait for nothing."""
+        for task in list(self._tasks):
+            task.cancel()
+
     async def _wait(self, row: Replaced) -> None:
         """Whatever the old leader has said is here, or lost."""
         try:
