@@ -84,7 +84,7 @@ class MessageStore(MessageIndex):
         if self.closed:
             raise StoreClosed("the stream's store is closed")
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)  # else it keeps each call that met it
         if sequence and sequence <= self.last_seq:
             raise StoreError(f"sequence {sequence} is not above {self.last_seq}")
         if sequence > SEQUENCES or self.last_seq >= SEQUENCES:

@@ -193,7 +193,7 @@ class CommitLog(BatchWriter):
         need: cython.Py_ssize_t = record_size(length)
         footers: cython.Py_ssize_t = BLOCK_BYTES + self.footer_room(1)
         if self.failure is not None and message:
-            raise self.failure
+            raise self.failure.with_traceback(None)  # else it keeps each call that met it
         if self.active.end + need + footers > self.active.capacity:
             self.roll(need + footers, message)
             if self.active.end + need + footers > self.active.capacity:

@@ -478,7 +478,7 @@ class NodeStore:
                 memory.purge(None, first_seq)
             return memory
         if self.log.failure is not None:
-            raise self.log.failure
+            raise self.log.failure.with_traceback(None)
         path = self.directory.streams / incarnation
         stream_id = int.from_bytes(self.directory.make_id()[:8], "big") >> 1 | 1
         identity: dict[str, Any] = {

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -229,3 +230,24 @@ async def test_batches_end_where_the_blocks_of_the_device_are_full(
         await asyncio.gather(*acks)
         after = storage.log.numbers()
     assert (after["bytes_written"] - before["bytes_written"]) / count <= bytes_max
+
+
+async def test_refused_publishes_leave_nothing_in_memory(tmp_path: Path) -> None:
+    """The error that refuses them is one for all: each raise of it used to add to its traceback,
+    which took a gateway of 512 MiB a few seconds of publishes without acks."""
+    config = {
+        "jetstream": {"store_dir": tmp_path, "max_file": 4 * MIB},
+        "headwater": {"profile": "edge"},
+    }
+    deepest = refused = 0
+    async with headwater.edge.open_node(config, listen=False) as node:
+        await node.stream("S", ["s"])
+        store = node.node.accounts["$G"].jetstream.streams["S"].store
+        while refused < 3000:
+            sent = (node.publish("s", os.urandom(64)) for _ in range(500))
+            answers = await asyncio.gather(*sent, return_exceptions=True)
+            refused += sum(isinstance(answer, APIError) for answer in answers)
+            if store.failure is not None:
+                entries = list(traceback.walk_tb(store.failure.__traceback__))
+                deepest = max(deepest, len(entries))
+    assert 1 <= deepest < 20
