@@ -62,8 +62,9 @@ class Node:
         self.account_hooks: list[Callable[[Account], None]] = []
         """Called with every account that is made."""
         self.account_wanted: Callable[[str], None] = lambda name: None
-        self.on_keeping: Callable[[str, bytes], None] = lambda account, subject: None
         """Called with the name of an account that a peer has and this node does not know."""
+        self.on_keeping: Callable[[str, bytes], None] = lambda account, subject: None
+        """Called with an account and an inbox that is kept for a client which leaves."""
         self.reload_hooks: list[Callable[[], None]] = []
         """Called when other options have come into force."""
         self.peer_checks: Any = None
