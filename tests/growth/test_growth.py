@@ -28,6 +28,7 @@ BOUNDED = {
     "AdoptedRecords > dict": "records of a segment of the log, until it is given back",
     "MetaState > dict": "deleted streams, `GONE_MAX`",
     "Absences > dict": "leaders that were told of, `LED_MAX`",
+    "LateDeliveries > dict": "leaders that have left, `LEFT_MAX`",
     "Turns > dict": "changes of leaders, `REMEMBERED_MAX`",
     "RecentRequests > deque": "requests of the API, until the next ones, `REMEMBERED_MAX`",
     "RecentRequests > dict": "the same by digest",
