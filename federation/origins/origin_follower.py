@@ -24,6 +24,7 @@ from headwater.edge.wire.json_objects import BAD_JSON
 from headwater.federation.origins.health import (
     LIVE,
     LIVE_MESSAGES,
+    NEW,
     OFFLINE,
     RECREATED,
     SAMPLE_MIN,
@@ -687,7 +688,7 @@ class OriginFollower:
         sink, health = self.sink, self.health
         error = self.error
         report = health.report(self.stream.kernel.clock())
-        if report["cause"] and error is None:
+        if report["cause"] not in ("", NEW) and error is None:
             error = {"code": 503, "err_code": 0, "description": report["cause"]}
         active = -1
         if sink is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import nats
 from nats.aio.client import Client
+from nats.js.errors import NoStreamResponseError
 
 from tests.hub.api.beside import Nodes, at_both, led, ours, their_nodes
 from tests.waiting import connected, until
@@ -33,6 +34,14 @@ async def get(user: Client, subject: str, body: bytes = b"") -> list[str]:
     if "Status" in headers:
         return [headers["Status"]]
     return [headers["Nats-Stream"], headers["Nats-Sequence"], answer.data.decode()]
+
+
+async def stored(user: Client, subject: str, payload: bytes) -> bool:
+    """Publish a message; False where nats-server's nodes do not know the new stream yet."""
+    try:
+        return bool(await user.jetstream().publish(subject, payload))
+    except NoStreamResponseError:
+        return False
 
 
 async def caught_up(user: Client, mirror: str) -> bool:
@@ -63,7 +72,8 @@ async def story(port: int) -> list[Any]:
                 },
             )
             for number in range(MESSAGES):
-                await user.jetstream().publish(f"{name.lower()}.{number}", b"%d" % number)
+                subject = f"{name.lower()}.{number}"
+                await until(partial(stored, user, subject, b"%d" % number), "it is stored")
             mirror = f"M{name}"
             made = await ask(
                 user,
@@ -154,7 +164,7 @@ async def replicas_story(port: int, percent: int) -> list[Any]:
         origin = {"name": "O", "subjects": ["o.>"], "allow_direct": True}
         await ask(user, "STREAM.CREATE.O", {**origin, "placement": {"tags": ["az:1"]}})
         for number in range(MESSAGES):
-            await user.jetstream().publish(f"o.{number}", b"%d" % number)
+            await until(partial(stored, user, f"o.{number}", b"%d" % number), "it is stored")
         mirror = {"name": "MO", "num_replicas": 3, "mirror": {"name": "O"}}
         await ask(user, "STREAM.CREATE.MO", mirror)
         await until(partial(caught_up, user, "MO"), "MO")
