@@ -204,6 +204,6 @@ class Health:
             "pending_bytes": self.lag_bytes(),
             "oldest_pending_seconds": None if oldest is None else round(oldest, 3),
             "left_out": self.left_out,
-            "catchup_rate": round(self.rate, 1),
+            "catchup_rate": 0.0 if self.state == OFFLINE else round(self.rate, 1),
             "eta_seconds": None if eta is None else round(eta, 1),
         }

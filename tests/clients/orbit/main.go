@@ -327,7 +327,10 @@ func groups(ctx context.Context, js jetstream.JetStream) {
 		return pcgroups.CreateElastic(ctx, js, "GROUP", "e", 4, filters, 10, 1000)
 	})
 	step("elastic members", func() (any, error) {
-		return pcgroups.AddMembers(ctx, js, "GROUP", "e", []string{"b", "a"})
+		// They come in the order of a map of Go: any.
+		members, err := pcgroups.AddMembers(ctx, js, "GROUP", "e", []string{"b", "a"})
+		sort.Strings(members)
+		return members, err
 	})
 	step("elastic gone", func() (any, error) { return nil, pcgroups.DeleteElastic(ctx, js, "GROUP", "e") })
 }
