@@ -19,8 +19,6 @@ KEPT_SECONDS = 5.0
 """After which a node that leaves keeps nothing any more."""
 KEPT_MAX = 50_000
 """Inboxes that are known to be kept elsewhere."""
-
-
 OWN_SINKS = 2
 """Of an inbox on the node that leaves: the client's own, and the one that keeps."""
 

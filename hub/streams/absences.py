@@ -28,6 +28,7 @@ from headwater.hub.routes.route_conn import RouteConn
 from headwater.hub.streams.held_pulls import PULL_SUBJECT, pull_body, waited
 from headwater.hub.streams.late_deliveries import LateDeliveries
 from headwater.hub.streams.notice import Notice
+from headwater.hub.streams.passed_message import PassedMessage
 
 HOLD_SECONDS = 2.5
 """That messages wait for a leader; then whoever waits for an answer hears that nobody listens."""
@@ -51,16 +52,9 @@ SHUT_SECONDS = 5.0
 log = logging.getLogger("headwater.streams")
 
 
-class Held(msgspec.Struct, array_like=True, frozen=True):
-    """A message for the leader of a stream; `headers` is a whole block or empty."""
+class Held(PassedMessage, array_like=True, frozen=True):
+    """A message that waits for the leader of a stream."""
 
-    account: str
-    stream: str
-    group: int
-    subject: bytes
-    reply: bytes
-    headers: bytes
-    payload: bytes
     term: int = 0
     """In which the node leads that it is given to, as far as the giver knows; 0: it does not."""
 

@@ -21,6 +21,7 @@ from headwater.hub.cluster.peers import number_of_name
 from headwater.hub.cluster.transport import CallFailed, Transport
 from headwater.hub.routes.route_conn import RouteConn
 from headwater.hub.streams.notice import Notice
+from headwater.hub.streams.passed_message import PassedMessage
 
 FENCE_SECONDS = 120.0
 """A route that says nothing is cut before that."""
@@ -30,18 +31,6 @@ REPLY_TOKENS = 9
 """$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<consumer sequence>.<time>.<pending>"""
 
 log = logging.getLogger("headwater.streams")
-
-
-class Late(msgspec.Struct, array_like=True, frozen=True):
-    """A delivery of an earlier leader; `headers` is a whole block or empty."""
-
-    account: str
-    stream: str
-    group: int
-    subject: bytes
-    reply: bytes
-    headers: bytes
-    payload: bytes
 
 
 class Replaced:
@@ -168,7 +157,8 @@ class LateDeliveries:
             return False
         row.count += 1
         notice = row.notice
-        late = Late(notice.account, notice.stream, notice.group, subject, reply, headers, payload)
+        named = (notice.account, notice.stream, notice.group)
+        late = PassedMessage(*named, subject, reply, headers, payload)
         if row.leader == self.transport.number:
             return not self._counts(late)
         self.transport.send(row.leader, b"late", msgspec.msgpack.encode(late))
@@ -177,14 +167,14 @@ class LateDeliveries:
     def _arrived(self, number: int, body: memoryview) -> None:
         """Another node asks this one, which leads the stream."""
         try:
-            late = msgspec.msgpack.decode(body, type=Late)
+            late = msgspec.msgpack.decode(body, type=PassedMessage)
         except msgspec.DecodeError as error:
             raise ValueError(str(error)) from error
         if self._counts(late):
             account = self.jetstream.accounts[late.account].account
             account.send(late.subject, late.payload, late.reply, late.headers)
 
-    def _counts(self, late: Late) -> bool:
+    def _counts(self, late: PassedMessage) -> bool:
         """Whether a consumer has handed that out, as far as the group knows, and waits for it."""
         js = self.jetstream.accounts.get(late.account)
         stream = js.streams.get(late.stream) if js is not None else None

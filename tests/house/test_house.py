@@ -441,3 +441,13 @@ def test_ruff_and_mypy_are_clean() -> None:
         [sys.executable, "lint.py"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_download_was_left_in_the_root() -> None:
+    """A wheel or an archive that somebody fetched there is easily committed with the rest."""
+    asked = ["git", "-C", str(ROOT), "ls-files", "--", ":(glob)*"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if found.returncode:
+        pytest.skip("this is no clone")
+    kinds = {Path(name).suffix for name in found.stdout.splitlines()}
+    assert kinds <= {"", ".md", ".py", ".toml", ".txt"}

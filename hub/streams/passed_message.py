@@ -1,0 +1,15 @@
+"""A message of a stream that one node passes to another, which leads the stream."""
+
+import msgspec
+
+
+class PassedMessage(msgspec.Struct, array_like=True, frozen=True):
+    """`headers` is a whole block or empty, and `group` the stream's."""
+
+    account: str
+    stream: str
+    group: int
+    subject: bytes
+    reply: bytes
+    headers: bytes
+    payload: bytes
