@@ -71,6 +71,9 @@ class StreamGroups(Protocol):
     def sure(self, number: int) -> bool:
         """Whether this node leads a stream's group, and no other one can."""
 
+    def hands_over(self, number: int) -> bool:
+        """Whether this node is handing a stream over to another one, and takes nothing more."""
+
     def confirm(self, number: int, then: Callable[[bool], None]) -> None:
         """Ask the other replicas whether this node leads; `told` hears it later."""
 
@@ -146,6 +149,16 @@ class Cluster:
     def is_sure(self, stream: Stream) -> bool:
         """Whether no other node can lead a stream that lives here."""
         return not stream.group or self.groups is None or self.groups.sure(stream.group)
+
+    async def handed_over(self, stream: Stream, seconds: float) -> bool:
+        """Whether a stream that this node hands over is led by it no more soon, or goes on here."""
+        return await self.wait(lambda: not self.hands_over(stream), seconds)
+
+    def hands_over(self, stream: Stream) -> bool:
+        """Whether a stream that lives here is being handed over: what it wrote now would be the
+        group's no more."""
+        groups = self.groups
+        return groups is not None and not stream.deleted and groups.hands_over(stream.group)
 
     async def confirmed(self, ask: Callable[[Callable[[bool], None]], None]) -> bool:
         """Whether this node leads, by the word of those whom `ask` asks. Raises JetStreamError

@@ -167,6 +167,10 @@ class ClusterRoutes:
                 return serve(js, tokens, payload, ctx, waits_until, asked)
 
             stream = cluster.here(js.name, tokens[0])
+            if stream is not None and cluster.hands_over(stream):
+                return self._when_handed_over(
+                    stream, waits_until or self._now() + ELECTION_SECONDS, again
+                )
             if stream is not None and not cluster.is_sure(stream):
                 return self._when_sure(stream, again)
             if stream is not None:
@@ -183,6 +187,17 @@ class ClusterRoutes:
             return self._led_elsewhere(js, ctx, known.assignment, waits_until, again)
 
         return serve
+
+    async def _when_handed_over(
+        self, stream: Stream, waits_until: float, run: Callable[[float], Any]
+    ) -> Any:
+        """Another node is about to lead the stream: leave the request to it, or go on when it does
+        not. Raises JetStreamError when that is too late; `waits_until` as of `_when_led`."""
+        left = waits_until - self._now()
+        if left <= 0 or not await self.cluster.handed_over(stream, left):
+            raise errors.CLUSTER_NOT_AVAIL.error()
+        answer = run(waits_until)
+        return await answer if isinstance(answer, Awaitable) else answer
 
     async def _when_sure(self, stream: Stream, run: Callable[[], Any]) -> Any:
         """Another node may lead the stream by now: ask, and go on with whatever comes out."""

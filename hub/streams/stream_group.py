@@ -322,8 +322,12 @@ class StreamGroup:
     def _left(self, raft: Raft) -> int:
         """For how many ns consumers may hand out messages. Who hands over has none: what it hands
         out would be written down nowhere, and an ack of it goes to the next leader."""
-        leaves = self.farewell is not None and self.farewell.since >= 0
-        return 0 if leaves else self.leadership.left(raft)
+        return 0 if self.hands_over else self.leadership.left(raft)
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether this node leads, and takes nothing more: another one is asked to lead."""
+        return self.farewell is not None and self.farewell.since >= 0
 
     @property
     def sure(self) -> bool:

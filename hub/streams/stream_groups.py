@@ -357,6 +357,11 @@ class StreamGroups:
         group = self.groups.get(number)
         return group is not None and group.sure
 
+    def hands_over(self, number: int) -> bool:
+        """Whether this node is handing a stream over to another one, and takes nothing more."""
+        group = self.groups.get(number)
+        return group is not None and group.hands_over
+
     def confirm(self, number: int, then: Callable[[bool], None]) -> None:
         """Ask the other replicas whether this node leads; `told` hears it later."""
         group = self.groups.get(number)

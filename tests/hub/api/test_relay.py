@@ -71,6 +71,36 @@ async def test_no_request_is_lost_between_two_leaders(lab: Lab) -> None:
     assert sum(len(found) > 1 for found in answered) * 50 < len(answered)
 
 
+async def test_consumers_are_made_and_deleted_while_leaders_change(lab: Lab) -> None:
+    """What a leader that hands over hears is done by the next one, and nobody is refused."""
+    await lab.formed()
+    clients = [await lab.connect(index) for index in range(3)]
+    await api(clients[0], "STREAM.CREATE.S", name="S", subjects=["s"], num_replicas=3)
+    refused: list[Any] = []
+    rounds = [0, 0, 0]
+    ends = asyncio.Event()
+
+    async def come_and_go(index: int) -> None:
+        while not ends.is_set():
+            rounds[index] += 1
+            name = f"c{index}-{rounds[index]}"
+            config = {"name": name, "ack_policy": "none", "inactive_threshold": 60 * 10**9}
+            body = {"stream_name": "S", "config": config}
+            made = await api(clients[index], f"CONSUMER.CREATE.S.{name}", **body)
+            gone = await api(clients[index], f"CONSUMER.DELETE.S.{name}")
+            refused.extend(answer["error"] for answer in (made, gone) if "error" in answer)
+
+    loops = [asyncio.create_task(come_and_go(index)) for index in range(3)]
+    for _ in range(STEPS):
+        await _another_leader(clients[0], lab)
+        before = list(rounds)
+        await until(lambda before=before: all(map(int.__gt__, rounds, before)))
+    ends.set()
+    await asyncio.gather(*loops)
+    assert refused == []
+    assert (await api(clients[0], "CONSUMER.NAMES.S"))["total"] == 0
+
+
 async def _another_meta_leader(lab: Lab) -> None:
     before = await until(lambda: next((c for c in lab.clusters() if c.group.leads), None))
     before.group.step_down(0)
