@@ -318,7 +318,9 @@ class Absences:
 
     def _is_known(self, notice: Notice) -> bool:
         known = self.known(notice.account, notice.stream)
-        return known is not None and known.group == notice.group and len(known.peers) > 1
+        if known is None or (known.group and len(known.peers) < 2):
+            return False
+        return _is_of(notice, known)
 
     def _begin(self, notice: Notice, senders: set[Any]) -> None:
         """Hold what clients of this node say to a stream, and pull requests and acks that come by
@@ -384,9 +386,10 @@ class Absences:
         if self.absent.get(notice.group) is not absence:
             return
         known = self.known(notice.account, notice.stream)
-        leader = self.leader_of(known) if known is not None and known.group == notice.group else 0
+        there_still = known is not None and _is_of(notice, known)
+        leader = self.leader_of(known) if there_still else 0
         there = leader in self.transport.conns or self._stream(notice) is not None
-        if waited >= HOLD_SECONDS or known is None or known.group != notice.group:
+        if waited >= HOLD_SECONDS or not there_still:
             self._release(absence, leader if there else 0)
         elif waited >= QUIET_SECONDS and leader and there:
             self._release(absence, leader)
@@ -491,3 +494,9 @@ class Absences:
         self.late.stop()
         for absence in list(self.absent.values()):
             self._release(absence, 0)
+
+
+def _is_of(notice: Notice, known: Any) -> bool:
+    """Whether a notice is about the stream that is known here. Its one node may have heard before
+    this one that it gets a group, which nobody has led."""
+    return bool(known.group == notice.group or (not known.group and not notice.term))

@@ -18,42 +18,46 @@ from headwater.edge.storage.index.memory import MemoryStore
 from headwater.edge.storage.index.message_rows import add_rows, alive_runs, pack_rows
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.stored.state_end import StateEnd, bring_to
+from headwater.hub.streams.adoption import Adoption
 
 SLICE_BYTES = 1 << 20
 """Of messages copied in one turn: some milliseconds."""
 
 
 class MemoryCopy:
-    """Of one stream. `wanted` says whether it is still to be made. `done` gets the store, which
-    does not count yet, and the ids of messages that are gone. `failed` is told why there is none,
-    and the stream goes on as it was."""
+    """Of one stream. `done` gets the store, which does not count yet, and the ids of messages that
+    are gone. `failed` is told why there is none, and the stream goes on as it was."""
 
     def __init__(
         self,
         jetstream: NodeJetStream,
         stream: Stream,
         make: Callable[[], FileStore],
-        wanted: Callable[[], bool],
+        adoption: Adoption,
         done: Callable[[FileStore, bytes], None],
         failed: Callable[[Exception], None],
     ) -> None:
         self.jetstream = jetstream  # of the node
         self.stream = stream  # the one to be copied
         self.make = make  # gives an empty store that does not count yet
-        self.wanted = wanted  # see the class
+        self.adoption = adoption  # keeps clients from the stream when it has little left to copy
         self.done = done  # see the class
         self.failed = failed  # see the class
         self._store: FileStore | None = None
         self._reached = 0
+        self._quiet = False
 
     def step(self) -> None:
         """Copy a slice; the next one follows when the loop has done other work."""
         try:
-            if not self.wanted() or self.stream.deleted:
+            if not self.adoption.wanted() or self.stream.deleted:
                 self._give_up()
                 return
             if not self._copy():
                 self.jetstream.kernel.loop.call_soon(self.step)
+                return
+            if not self._quiet:
+                self.adoption.begin(self._end_soon)
                 return
             ids = pack_ids(self.stream)
             store = self._end()
@@ -62,6 +66,10 @@ class MemoryCopy:
             self.failed(error)
             return
         self.done(store, ids)
+
+    def _end_soon(self) -> None:
+        self._quiet = True
+        self.step()
 
     def _copy(self) -> bool:
         """Whether everything that is there now is copied."""
@@ -85,11 +93,12 @@ class MemoryCopy:
         for one in stream.consumers.values():
             if not one.config.direct:
                 storage.log.put_state(owner, CONSUMER_PREFIX + one.name_bytes, one.save_whole())
+        self.adoption.ends()
         stream_lifecycle.detach(self.jetstream.account_js(stream.account.name), stream)
         storage.delete_stream(source)
         return store
 
     def _give_up(self) -> None:
-        store, self._store, self._reached = self._store, None, 0
+        store, self._store, self._reached, self._quiet = self._store, None, 0, False
         if store is not None and not store.closed:
             self.jetstream.store().delete_stream(store)

@@ -50,6 +50,8 @@ class ReplicaReads:
         self.question = question
         self.keeps_up = False
         """The last question was answered, and what it told was applied soon."""
+        self.patient = False
+        """The group is about to be made: what is asked before waits for it."""
         self._context = CONTEXTS
         self._batch: list[object] | None = None
         """What the question on its way is for; None while there is none."""
@@ -69,7 +71,8 @@ class ReplicaReads:
     def ask(self, raft: Raft | None) -> None:
         """Ask for all that waits, when no question is on its way."""
         if raft is None:
-            self.gate.refuse_all()
+            if not self.patient:
+                self.gate.refuse_all()
         elif self._batch is None and self.gate.waiting:
             self._ask(raft)
 

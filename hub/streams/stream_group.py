@@ -10,6 +10,7 @@ from headwater.edge.jetstream.consumer.consumer_saving import save_all
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.storage.format.errors import StoreError
+from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.cluster.leadership import Leadership
 from headwater.hub.raft import election, membership, reads, recovery, transfer
 from headwater.hub.raft.model.config import Config
@@ -136,6 +137,18 @@ class StreamGroup:
         self.near_in: Callable[[], int] = lambda: -1
         """In which term the leader of a mirror has said that it lacks little; -1 for none."""
         self._leads = False
+        self._expected = False
+
+    def expect(self, comes: bool) -> None:
+        """The group is about to be made of a stream that lives here alone, or not after all: until
+        then requests wait."""
+        self._expected = self.reads.patient = comes
+
+    def serve_reads(self, store: FileStore) -> None:
+        """This replica has all that there is, though the group has no leader yet: let direct gets
+        wait for it here."""
+        self.reads.keeps_up = True
+        self.machine.serve_reads(store, near=False)
 
     @property
     def name(self) -> str:
@@ -326,8 +339,9 @@ class StreamGroup:
 
     @property
     def hands_over(self) -> bool:
-        """Whether this node leads, and takes nothing more: another one is asked to lead."""
-        return self.farewell is not None and self.farewell.since >= 0
+        """Whether the stream lives here, and takes nothing more: another node is asked to lead, or
+        the group is about to be made."""
+        return self._expected or (self.farewell is not None and self.farewell.since >= 0)
 
     @property
     def sure(self) -> bool:

@@ -23,6 +23,7 @@ from headwater.hub.raft.model.ready import Restored, bootstrap
 from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.raft import Raft
 from headwater.hub.stored.group_store import GroupStore, Naming
+from headwater.hub.streams.adoption import Adoption
 from headwater.hub.streams.memory_copy import MemoryCopy
 from headwater.hub.streams.stream_group import GroupStatus, StreamGroup
 from headwater.hub.streams.stream_machine import StreamMachine
@@ -188,41 +189,75 @@ class StreamGroups:
     def _found(self, group: StreamGroup, first: Restored) -> None:
         """Make a group with nothing in it, or with what a stream has that lived here alone."""
         wanted = group.wanted
-        existing = None
         js = self.jetstream.accounts.get(wanted.account)
         alone = js.streams.get(wanted.name) if js is not None else None
         if alone is not None and alone.incarnation == wanted.incarnation and not alone.group:
             if isinstance(alone.store, MemoryStore):
                 self._copy(group, first, alone)
-                return
-            existing = group.machine.adopt(alone, self.naming(wanted.group).meta)
-        elif len(founders_of(wanted)) == 1 and wanted.stream_config.storage == "file":
+            else:
+                self._adopt(group, first, alone)
+            return
+        if len(founders_of(wanted)) == 1 and wanted.stream_config.storage == "file":
             raise StoreError(f"what stream '{wanted.name}' had on its one node is not here")
-        store = self.driver.store
-        store.create(wanted.group, first, lambda: self._run(group, first, True), existing)
+        self._create(group, first)
+
+    def _create(
+        self,
+        group: StreamGroup,
+        first: Restored,
+        existing: FileStore | None = None,
+        unfinished: bool = False,
+    ) -> None:
+        """Make a group, as of `GroupStore.create`. Raises StoreError, OSError."""
+        number, store = group.wanted.group, self.driver.store
+        store.create(number, first, lambda: self._run(group, first, True), existing, unfinished)
+        if existing is not None:
+            group.serve_reads(existing)
+
+    def _adoption(self, group: StreamGroup, alone: Stream) -> Adoption:
+        number = group.wanted.group
+        return Adoption(self.jetstream, group, alone, lambda: self.groups.get(number) is group)
+
+    def _adopt(self, group: StreamGroup, first: Restored, alone: Stream) -> None:
+        """Make a group of what a stream has in files of this node."""
+        adoption = self._adoption(group, alone)
+
+        def end() -> None:
+            try:
+                adoption.ends()
+                meta = self.naming(group.wanted.group).meta
+                self._create(group, first, group.machine.adopt(alone, meta))
+            except (StoreError, OSError) as error:
+                log.error("%s has no replicas yet: %s; start the node again", group.name, error)
+                group.machine.stuck = str(error)
+                adoption.give_up()
+
+        adoption.begin(end)
 
     def _copy(self, group: StreamGroup, first: Restored, alone: Stream) -> None:
         """Make a group of what a stream has in the memory of this node."""
         number, store = group.wanted.group, self.driver.store
+        adoption = self._adoption(group, alone)
 
         def done(made: FileStore, ids: bytes) -> None:
             if self.groups.get(number) is not group:
                 return
             group.machine.expect_ids(ids)
             try:
-                store.create(number, first, lambda: self._run(group, first, True), made, True)
+                self._create(group, first, made, True)
             except (StoreError, OSError) as error:
                 failed(error, lambda: done(made, ids))
 
         def failed(error: Exception, again: Callable[[], None] | None = None) -> None:
             log.error("%s has no replicas yet, it is tried again: %s", group.name, error)
+            adoption.give_up()
             self.jetstream.kernel.loop.call_later(RETRY_SECONDS, again or copy.step)
 
         copy = MemoryCopy(
             self.jetstream,
             alone,
             lambda: store.make_stream(number),
-            lambda: self.groups.get(number) is group,
+            adoption,
             done,
             failed,
         )
@@ -240,6 +275,7 @@ class StreamGroups:
         if self.groups.get(number) is not group:
             return
         group.raft = self.driver.add(number, restored, group)
+        group.expect(False)
         group.eager = founded and group.wanted.peers[0] == self.driver.number
         self.driver.questions.listeners[number] = group.index_answered
         self.driver.questions.tellers[number] = group.tells

@@ -1,0 +1,54 @@
+"""A stream of one node gets its first replicas: its clients notice a pause, and nothing else."""
+
+import pytest
+from nats.aio.client import Client
+
+from tests.hub.cluster.one_stream import STREAM
+from tests.hub.cluster.test_absences import Load, stored
+from tests.hub.lab import Lab, api
+from tests.waiting import until
+
+ROUNDS = 5
+
+
+def get(load: Load, client: Client, name: str) -> None:
+    """Get the last message directly, again and again."""
+    js = client.jetstream()
+
+    async def one(_: int) -> None:
+        await js.get_last_msg("S", f"s.{name}", direct=True)
+
+    load.go_on(f"get {name}", one)
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+async def test_nobody_notices_that_a_stream_gets_replicas(lab: Lab, storage: str) -> None:
+    await lab.formed()
+    clients = [await lab.connect(index) for index in range(3)]
+    fields = {**STREAM, "storage": storage, "allow_direct": True, "num_replicas": 1}
+    for number in range(ROUNDS):
+        client = clients[number % 3]
+        assert "error" not in await api(client, "STREAM.CREATE.S", **fields)
+        load = Load()
+        for index, other in enumerate(clients):
+            for lane in "abcd":
+                load.publish(other, f"p{index}{lane}")
+            await load.consume(other, f"c{index}")
+        await load.more()
+        for index, other in enumerate(clients):
+            get(load, other, f"p{index}a")
+        await load.more()
+        changed = await api(client, "STREAM.UPDATE.S", **{**fields, "num_replicas": 3})
+        assert "error" not in changed, changed
+        await load.more()
+        await load.end()
+        assert load.errors == []
+        found = await stored(client)
+        assert sorted(load.acked) == sorted(found.items())
+        await until(lambda c=client: _whole(c))
+        assert "error" not in await api(client, "STREAM.DELETE.S")
+
+
+async def _whole(client: Client) -> bool:
+    rows = (await api(client, "STREAM.INFO.S"))["cluster"].get("replicas", [])
+    return len(rows) == 2 and all(row["current"] for row in rows)
