@@ -124,7 +124,9 @@ class Absences:
         self._shut: dict[tuple[int, Any], Any] = {}
         """Timers by group and route of a node that holds: they end it when the node does not."""
         self._stopped = False
-        self.late = LateDeliveries(jetstream, transport)
+        self.late = LateDeliveries(
+            jetstream, transport, lambda group: self._led.get(group, (0, 0))[1]
+        )
         transport.watchers.append(self._peer_changed)
         transport.route_watchers.append(self._route_up)
         handlers = {

@@ -4,19 +4,23 @@ A line may keep messages for seconds: the node at its end is paused, or its word
 another node leads the stream, and may have handed out the same messages to others, who have
 acknowledged them. So what comes late goes to the new leader, which knows by the consumer's progress
 whether it counts. What the old leader wrote down before it was replaced goes on to the client, as
-long as it waits for its ack. The rest was never delivered, as far as the group knows.
+long as it waits for its ack. The rest was never delivered, as far as the group knows. A consumer
+may not deliver a second time what counts, so a leader that says nothing is asked again.
 
 A leader that leaves in order says so behind what it has handed out: nothing of that is late. Of one
 that does not, a fence on its routes says when all has come.
 """
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
 
 from headwater.edge.jetstream.node.node import NodeJetStream
+from headwater.edge.jetstream.stream.stream import Stream
 from headwater.hub.cluster.peers import number_of_name
 from headwater.hub.cluster.transport import CallFailed, Transport
 from headwater.hub.routes.route_conn import RouteConn
@@ -27,6 +31,18 @@ FENCE_SECONDS = 120.0
 """A route that says nothing is cut before that."""
 LEFT_MAX = 10_000
 """Streams of which it is remembered that their leader has left."""
+ASK_SECONDS = 0.5
+"""That the new leader has to say that it has heard of a delivery."""
+PAUSE_SECONDS = 0.1
+"""Before it is asked again, or the next one is."""
+ASKED_SECONDS = 30.0
+"""After which a delivery that nobody has heard of is dropped."""
+ASKED_MAX = 1000
+"""Deliveries of which leaders are asked at a time; more are dropped."""
+PASSED_MAX = 1000
+"""Deliveries that are remembered as passed on."""
+HEARD = b"+"
+"""The answer of the leader, whether the delivery counts or not."""
 REPLY_TOKENS = 9
 """$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<consumer sequence>.<time>.<pending>"""
 
@@ -50,11 +66,15 @@ class Replaced:
 
 
 class LateDeliveries:
-    """Of one node, for streams that it leads and for clients that are connected to it."""
+    """Of one node, for streams that it leads and for clients that are connected to it.
+    `leader_of(group)` is the number of the node that leads a group, 0 when none is known."""
 
-    def __init__(self, jetstream: NodeJetStream, transport: Transport) -> None:
+    def __init__(
+        self, jetstream: NodeJetStream, transport: Transport, leader_of: Callable[[int], int]
+    ) -> None:
         self.jetstream = jetstream
         self.transport = transport
+        self.leader_of = leader_of
         self.awaited: dict[RouteConn, dict[tuple[bytes, bytes], Replaced]] = {}
         """By route, account and stream."""
         self._left: dict[int, int] = {}
@@ -62,7 +82,11 @@ class LateDeliveries:
         self._begun: dict[int, dict[str, int]] = {}
         """By group that is led here: what each consumer had handed out before, by its count."""
         self._tasks: set[asyncio.Task[None]] = set()
-        transport.handlers[b"late"] = self._arrived
+        self._asked = 0
+        self._passed: dict[tuple[str, bytes], None] = {}
+        """Deliveries that nodes asked about and this one passed on, by account and reply subject:
+        an answer may be lost, and several nodes may have clients for one."""
+        transport.methods["late"] = self._arrived
 
     # -- who leads -----------------------------------------------------------------
 
@@ -105,7 +129,10 @@ class LateDeliveries:
         for conn in row.routes:
             self.awaited.setdefault(conn, {})[key] = row
             conn.late = self._comes
-        task = asyncio.ensure_future(self._wait(row), loop=self.jetstream.kernel.loop)
+        self._spawn(self._wait(row))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work, loop=self.jetstream.kernel.loop)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -161,25 +188,53 @@ class LateDeliveries:
         late = PassedMessage(*named, subject, reply, headers, payload)
         if row.leader == self.transport.number:
             return not self._counts(late)
-        self.transport.send(row.leader, b"late", msgspec.msgpack.encode(late))
+        if self._asked < ASKED_MAX:
+            self._asked += 1
+            self._spawn(self._ask(late))
         return True
 
-    def _arrived(self, number: int, body: memoryview) -> None:
-        """Another node asks this one, which leads the stream."""
+    async def _ask(self, late: PassedMessage) -> None:
+        """Let whoever leads the stream know of a delivery."""
+        body, loop = msgspec.msgpack.encode(late), self.jetstream.kernel.loop
+        until = loop.time() + ASKED_SECONDS
+        try:
+            while loop.time() < until:
+                leader = self.leader_of(late.group)
+                with contextlib.suppress(CallFailed):
+                    if await self.transport.call(leader, "late", body, ASK_SECONDS) == HEARD:
+                        return
+                await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            self._asked -= 1
+
+    def _arrived(self, number: int, body: bytes) -> bytes:
+        """A node asks this one about a delivery; without a word when it does not lead the
+        stream. Raises CallFailed."""
         try:
             late = msgspec.msgpack.decode(body, type=PassedMessage)
         except msgspec.DecodeError as error:
-            raise ValueError(str(error)) from error
-        if self._counts(late):
+            raise CallFailed(str(error)) from error
+        if self._stream(late) is None:
+            return b""
+        key = (late.account, late.reply)
+        if key not in self._passed and self._counts(late):
+            self._passed[key] = None
+            if len(self._passed) > PASSED_MAX:
+                del self._passed[next(iter(self._passed))]
             account = self.jetstream.accounts[late.account].account
             account.send(late.subject, late.payload, late.reply, late.headers)
+        return HEARD
+
+    def _stream(self, late: PassedMessage) -> Stream | None:
+        """The stream, when this node leads it."""
+        js = self.jetstream.accounts.get(late.account)
+        stream = js.streams.get(late.stream) if js is not None else None
+        return stream if stream is not None and stream.group == late.group else None
 
     def _counts(self, late: PassedMessage) -> bool:
         """Whether a consumer has handed that out, as far as the group knows, and waits for it."""
-        js = self.jetstream.accounts.get(late.account)
-        stream = js.streams.get(late.stream) if js is not None else None
-        words = late.reply.split(b".")
-        if stream is None or stream.group != late.group or len(words) != REPLY_TOKENS:
+        stream, words = self._stream(late), late.reply.split(b".")
+        if stream is None or len(words) != REPLY_TOKENS:
             return False
         name = words[3].decode("utf-8", "replace")
         consumer = stream.consumers.get(name)

@@ -80,3 +80,25 @@ def test_what_was_written_down_is_delivered_however_late(story: Story) -> None:
     story.mesh.unmute(leader.name)
     assert story.world.wait(lambda: bool(late), 2)
     assert late[0].startswith(b"$JS.ACK.S.C.1.1.1.")
+
+
+def test_a_new_leader_that_is_away_is_asked_again(story: Story) -> None:
+    """A message that may be delivered once would be lost otherwise."""
+    leader, (one, other) = members_of(story)
+    story.mesh.mute(leader.name, one.name)
+    late: list[bytes] = []
+    pull(one, "_INBOX.late", late)
+    story.world.sleep(0.2)
+    story.mesh.mute(leader.name)
+    new = another_leads(story, leader)
+    story.world.sleep(0.2)
+    assert new is not one, "the client's own node needs no other"
+    story.mesh.part(one.name, new.name, silently=False)
+    story.mesh.unmute(leader.name)
+    story.world.sleep(1)
+    assert not late
+    story.mesh.join(one.name, new.name)
+    assert story.world.wait(lambda: bool(late), 10)
+    assert late[0].startswith(b"$JS.ACK.S.C.1.1.1.")
+    story.world.sleep(2)
+    assert sum(reply.startswith(b"$JS.ACK.S.C.1.1.1.") for reply in late) == 1
