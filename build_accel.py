@@ -18,6 +18,7 @@ COMPILED = (
     "edge/wire/header_block.py",
     "edge/ports/machine_clock.py",
     "edge/kernel/send_crew.py",
+    "edge/kernel/busy_poll.py",
     "edge/kernel/kernel.py",
     "edge/broker/rights/rules.py",
     "edge/broker/authorize.py",

@@ -21,6 +21,7 @@ from headwater.edge.conf.flags import USAGE, FlagError, Invocation, parse_args
 from headwater.edge.conf.options import Options
 from headwater.edge.conf.problems import ConfigError
 from headwater.edge.facts.version import NATS_LEVEL
+from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.logging import logs
 from headwater.edge.node.node import Node
 from headwater.edge.ports.machine_clock import count_microseconds
@@ -104,6 +105,16 @@ def run(invocation: Invocation, arguments: list[str], ready: Callable[[], None])
     return uvloop.run(_main(options, arguments, ready))
 
 
+def look_before_sleep(kernel: Kernel, loop: asyncio.AbstractEventLoop) -> None:
+    """Answer who asks and waits without sleeping in between, where there is another processor.
+
+    A gateway saves its power instead. See `edge/kernel/busy_poll.py`.
+    """
+    backend = getattr(loop, "_get_backend_id", None)
+    if backend is not None and len(os.sched_getaffinity(0)) > 1:
+        kernel.busy_poll.watch(backend())
+
+
 def forbid_core_dumps() -> None:
     """Leave no image of this process's memory, which holds keys and passwords, when it crashes.
 
@@ -129,6 +140,8 @@ async def _main(options: Options, arguments: list[str], ready: Callable[[], None
     watch = RecoveryWatch(notifier)
     try:
         node = Node(options, loop)
+        if options.headwater.profile != "edge":
+            look_before_sleep(node.kernel, loop)
         node.recovery_progress = watch
         node.services.extend(services_for(options))
         node.reloader = lambda: _reload(node, arguments)

@@ -193,7 +193,7 @@ class Conn(Output):
             self.handle(n)
             if self.allowance >= 0:
                 self.spend(n)
-        kernel.turn_of_read(self)
+        kernel.turn_of_read(self, n, self.received_ns)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

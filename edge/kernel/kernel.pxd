@@ -1,4 +1,5 @@
 # Types that every compiled module shares that sends or receives. See kernel.py for what each one owns.
+from headwater.edge.kernel.busy_poll cimport BusyPoll
 from headwater.edge.kernel.send_crew cimport Piece, SendCrew
 
 cdef struct Msg:
@@ -80,6 +81,7 @@ cdef class Kernel:
     cdef unsigned long long reader      # cid of the connection that sent last
     cdef int reads                      # how often in a row
     cdef bint lone                      # this turn is that of a client that sends alone
+    cdef readonly BusyPoll busy_poll    # looks at sockets before the loop sleeps
     cdef Task after_read                # run once when such a turn is over; may be None
     cdef bint kicked
     cdef public unsigned long long in_msgs
@@ -103,5 +105,5 @@ cdef class Kernel:
     cdef int send_dirty(self) except -1
     cdef int send_shared(self, list batch) except -1
     cpdef turn(self)
-    cdef int turn_of_read(self, Endpoint reader) except -1
+    cdef int turn_of_read(self, Endpoint reader, Py_ssize_t size, long long at_ns) except -1
     cpdef kick(self)

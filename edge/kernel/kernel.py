@@ -11,6 +11,7 @@ from bisect import bisect_right
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.headwater.edge.kernel.busy_poll import BusyPoll
 from cython.cimports.headwater.edge.kernel.send_crew import PIECES_MAX, Piece, crew_of_process
 from cython.cimports.headwater.edge.ports.machine_clock import (
     machine_monotonic_ns,
@@ -31,6 +32,8 @@ MANY = cython.declare(cython.Py_ssize_t, 32)
 MUCH = cython.declare(cython.Py_ssize_t, 256 << 10)
 # A client that was read so often in a row sends alone.
 LONE_READS = cython.declare(cython.int, 8)
+# Who sends more at a time does not wait for what came before it.
+SMALL_READ_BYTES = cython.declare(cython.Py_ssize_t, 16 << 10)
 
 log = logging.getLogger("headwater.broker")
 
@@ -228,6 +231,7 @@ class Kernel:
         self.tasks = []
         self.later = []
         self.turn_hooks = StagedTasks()
+        self.busy_poll = BusyPoll()
         self.now_ns = self.wall_ns()
         self.random_state = cython.cast(cython.ulonglong, self.chance.below(1 << 64)) | 1
 
@@ -441,10 +445,16 @@ class Kernel:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def turn_of_read(self, reader: Endpoint) -> cython.int:
-        """`turn` after one read of a connection. What the turn left in `after_read` runs when it is
-        over and everything was sent, outside of a turn."""
+    def turn_of_read(
+        self, reader: Endpoint, size: cython.Py_ssize_t, at_ns: cython.longlong
+    ) -> cython.int:
+        """`turn` after one read of a connection, `size` bytes at that monotonic time. What the
+        turn left in `after_read` runs when it is over and everything was sent, outside of a turn.
+        """
         task: Task
+        looking: cython.bint = self.busy_poll.fd >= 0 and 0 < size <= SMALL_READ_BYTES
+        if looking:
+            self.busy_poll.arrived(at_ns)
         if reader.cid != self.reader:
             self.reader = reader.cid
             self.reads = 0
@@ -459,4 +469,6 @@ class Kernel:
             if task is not None:
                 self.after_read = None
                 task.run()
+        if looking and not self.kicked:
+            self.busy_poll.look()
         return 0
