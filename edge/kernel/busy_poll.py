@@ -6,19 +6,20 @@ messages come close behind one another, the loop asks the system again and again
 and sleeps when nothing comes. It is what `SO_BUSY_POLL` of Linux does for a socket, and
 `halt_poll_ns` of KVM for a machine; Go's scheduler looks around like that, too.
 
-What it can cost is bounded. It begins when `EAGER` reads in a row came soon, and so does it again
-after each look in vain. When a look finds work at once, the loop would not have slept, and `EAGER`
-reads go by without one. When the system ran something else during a look, this processor is wanted
-by others: nobody looks for `PAUSE_MIN_NS`, and each time for twice as long.
+What it can cost is bounded. Only reads count of clients that were sent something since their last
+one: who only sends is not waiting. It begins when `EAGER` of these in a row came soon, and so does
+it again after each look in vain. When a look finds work at once, the loop would not have slept, and
+`EAGER` reads go by without one. When the system ran something else during a look, this processor is
+wanted by others: nobody looks for `PAUSE_MIN_NS`, and each time for twice as long.
 """
 
 import cython
 from cython.cimports.headwater.edge.ports.machine_clock import machine_monotonic_ns
 
 # A read that comes so soon behind the last may have been waited for; waking up is in it.
-SOON_NS = cython.declare(cython.longlong, 150_000)
+SOON_NS = cython.declare(cython.longlong, 120_000)
 # How long one look takes at the most.
-LOOK_NS = cython.declare(cython.longlong, 100_000)
+LOOK_NS = cython.declare(cython.longlong, 60_000)
 EAGER = cython.declare(cython.int, 8)
 # Between two questions to the system: it had something else to do on this processor.
 HELD_UP_NS = cython.declare(cython.longlong, 150_000)
@@ -46,7 +47,7 @@ class BusyPoll:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def arrived(self, at_ns: cython.longlong) -> cython.int:
-        """A read came, at that monotonic time."""
+        """Somebody was read who had been sent something, at that monotonic time."""
         if at_ns - self.ended_ns > SOON_NS:
             self.soon = 0
         elif self.soon < EAGER:

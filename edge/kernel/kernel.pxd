@@ -37,6 +37,7 @@ cdef class Endpoint(Task):
     cdef public int kind
     cdef public bint closed
     cdef bint dirty
+    cdef bint answered                  # it was sent something since it was read last
     cdef public Py_ssize_t pending      # bytes queued and not yet taken by the socket
     cdef list waiters                   # Tasks to schedule once `pending` is low again
     cdef int push(self) except -1

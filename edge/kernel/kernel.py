@@ -32,7 +32,7 @@ MANY = cython.declare(cython.Py_ssize_t, 32)
 MUCH = cython.declare(cython.Py_ssize_t, 256 << 10)
 # A client that was read so often in a row sends alone.
 LONE_READS = cython.declare(cython.int, 8)
-# Who sends more at a time does not wait for what came before it.
+# A client that sends more at a time does not wait for answers.
 SMALL_READ_BYTES = cython.declare(cython.Py_ssize_t, 16 << 10)
 
 log = logging.getLogger("headwater.broker")
@@ -405,6 +405,7 @@ class Kernel:
         for item in batch:
             endpoint = item
             endpoint.dirty = False
+            endpoint.answered = True
             endpoint.push()
         return 0
 
@@ -452,9 +453,15 @@ class Kernel:
         turn left in `after_read` runs when it is over and everything was sent, outside of a turn.
         """
         task: Task
-        looking: cython.bint = self.busy_poll.fd >= 0 and 0 < size <= SMALL_READ_BYTES
+        looking: cython.bint = (
+            self.busy_poll.fd >= 0
+            and reader.answered
+            and reader.kind == KIND_CLIENT
+            and 0 < size <= SMALL_READ_BYTES
+        )
         if looking:
             self.busy_poll.arrived(at_ns)
+        reader.answered = False
         if reader.cid != self.reader:
             self.reader = reader.cid
             self.reads = 0

@@ -7,7 +7,7 @@ from headwater.edge.kernel.busy_poll import BusyPoll
 
 US = 1_000
 SECOND = 1_000_000 * US
-LOOK_US = 100
+LOOK_US = 60
 EAGER = 8
 
 
