@@ -33,6 +33,8 @@ CONTROL_LINE_MAX = 64 << 10
 ARGS_MAX = cython.declare(cython.int, 512)
 FRAME_OVERHEAD = cython.declare(cython.Py_ssize_t, 80)
 NEED_MORE = cython.declare(cython.Py_ssize_t, -1)
+# Control lines of one peer that are acted on before others have their turn: a few milliseconds.
+LINES_AT_ONCE = cython.declare(cython.int, 512)
 # A `$JS.ACK` reply has at least nine tokens; the delivery subject may follow only after them.
 ACK_DOTS = cython.declare(cython.int, 8)
 ACK_PREFIX = cython.declare(cython.p_const_char, b"$JS.ACK.")
@@ -205,8 +207,10 @@ class Link(LanedConn):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def parse(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Act on every complete frame; returns the bytes used."""
+        """Act on every complete frame, but on so many control lines alone; returns the bytes
+        used."""
         pos: cython.Py_ssize_t = 0
+        lines: cython.int = 0
         line: cython.Py_ssize_t
         used: cython.Py_ssize_t
         at: cython.p_const_uchar
@@ -237,6 +241,9 @@ class Link(LanedConn):
                 used = 0
                 self.message_end = cython.NULL
                 self.verb(text_of(data + pos, line))
+                lines += 1
+                if lines == LINES_AT_ONCE:
+                    self.rest()
             if used == NEED_MORE:
                 break
             pos = at + 1 - data + used

@@ -16,6 +16,7 @@ import msgspec
 from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.facts.version import NATS_LEVEL
+from headwater.edge.logging.few_lines import FewLines
 from headwater.edge.wire.json_objects import object_in
 from headwater.federation.leaf.compression import (
     AUTO,
@@ -42,6 +43,14 @@ SAME_CLUSTER_DELAY_S = 30.0
 VERSION_DELAY_S = 5.0
 DENIED_DELAY_S = 30.0
 REFUSED = "Authentication Failure"
+
+PAYLOAD_MAX = 64 << 20
+"""No peer has a longer message kept for it, whatever it says of itself: as much as a client may
+have waiting by default."""
+
+ERROR_LINES = 4
+"""Errors of a link that are logged one by one in each `ERROR_LINES_S`; the others are counted."""
+ERROR_LINES_S = 60.0
 
 _SAME_CLUSTER = "remote leafnode has same cluster name"
 _MIN_VERSION = "connection rejected since minimum version required is"
@@ -123,6 +132,7 @@ class LeafSession:
         """Subjects that the peer may be interested in; -1 is any number."""
         self.max_payload = 0
         """The largest message that the peer says it sends."""
+        self._lines = FewLines(ERROR_LINES, ERROR_LINES_S)
 
     def label(self, conn: Any) -> str:
         """How log lines name the link."""
@@ -172,9 +182,18 @@ class LeafSession:
             self.retry_delay = LOOP_DELAY_S
         elif "Permissions Violation" in error:
             self.retry_delay = DENIED_DELAY_S
-        log.error("%s - Leafnode Error '%s'", self.label(conn), error)
+        self._log_error(conn, f"Leafnode Error '{error}'")
         if "Loop detected" in error:
             conn.close("Protocol Violation")
+
+    def _log_error(self, conn: Any, text: str) -> None:
+        """Log what goes on for as long as the peer likes: some lines, and the number of others."""
+        now = conn.kernel.monotonic_ns() / 1e9
+        left_out = self._lines.left_out(now)
+        if left_out:
+            log.error("%s - %d more errors were not logged", self.label(conn), left_out)
+        if self._lines.has_room(now):
+            log.error("%s - %s", self.label(conn), text)
 
     def may_add_interest(self, conn: Any, subject: bytes) -> bool:
         """Whether the peer may be interested in `subject`; ends loops and violations."""
@@ -189,7 +208,7 @@ class LeafSession:
             conn.fail(text, "Protocol Violation")
             return False
         if 0 <= self.max_subscriptions <= len(conn.subs) or conn.account.is_full:
-            log.error("%s - maximum subscriptions exceeded", self.label(conn))
+            self._log_error(conn, "maximum subscriptions exceeded")
             conn.queue(b"-ERR 'maximum subscriptions exceeded'\r\n")
             return False
         if conn.principal.may_subscribe(subject):
@@ -372,7 +391,7 @@ class SpokeSession(LeafSession):
         self.peer = peer_of({**fields, "name": fields.get("server_name")})
         conn.cluster = cluster.encode()
         conn.headers = conn.headers and bool(fields.get("headers"))
-        self.max_payload = int(fields.get("max_payload") or 0)
+        self.max_payload = size_of(fields.get("max_payload"))
         self._set_rules(fields)
         try:
             self.remote.secure(
@@ -486,6 +505,12 @@ def peer_of(fields: Mapping[str, Any]) -> Peer:
         version=text("version"),
         jetstream=bool(fields.get("jetstream")),
     )
+
+
+def size_of(told: Any) -> int:
+    """Bytes of the largest message, as a peer says it: 0 for what is no number above that."""
+    known = isinstance(told, int) and told > 0
+    return min(told, PAYLOAD_MAX) if known else 0
 
 
 def encoded(subjects: Any) -> list[bytes]:

@@ -1,0 +1,109 @@
+"""Hubs that say odd things, or the same for ever: an edge serves its clients, and says little."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headwater.edge.node.node import Node
+from tests.federation.lab import Lab, leafs
+from tests.federation.one_end import OneEnd
+from tests.waiting import until
+
+INFO = {
+    "server_id": "R",
+    "server_name": "rogue",
+    "version": "2.14.0",
+    "client_id": 5,
+    "headers": True,
+    "leafnode_urls": ["127.0.0.1:1"],
+}
+
+
+class RogueHub:
+    """Says one INFO and, when the edge has logged in, what it was given. `answers` counts the
+    edge's PONGs."""
+
+    def __init__(self, more: dict[str, object], then: bytes = b"") -> None:
+        self.info = b"INFO " + json.dumps(INFO | more).encode() + b"\r\n"
+        self.then = then
+        self.answers = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        writer.write(self.info)
+        with contextlib.suppress(OSError):
+            while line := await reader.readline():
+                if line.startswith(b"CONNECT"):
+                    writer.write(self.then)
+                elif line.startswith(b"PING"):
+                    writer.write(b"PONG\r\n")
+                self.answers += line.startswith(b"PONG")
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def edge_of(lab: Lab, hub: RogueHub) -> AsyncIterator[Node]:
+    """An edge that dials the hub."""
+    server = await asyncio.start_server(hub.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield await lab.node(
+            'leafnodes { reconnect: "50ms", remotes [ '
+            f'{{ url: "nats://127.0.0.1:{port}", ignore_discovered_servers: true }} ] }}'
+        )
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    "size", ["abc", [1], {"a": 1}, 2**31, 2**63, 2**64, 1e300, -5, None, True], ids=repr
+)
+async def test_an_odd_size_in_an_info_is_none(
+    lab: Lab, caplog: pytest.LogCaptureFixture, size: object
+) -> None:
+    """The link comes up, and keeps no message of any size for the hub."""
+    big = b"LMSG a.b %d\r\n" % (1 << 28)
+    async with edge_of(lab, RogueHub({"max_payload": size})) as edge:
+        await until(lambda: leafs(edge), "the link is up")
+    async with edge_of(lab, RogueHub({"max_payload": size}, b"PING\r\n" + big)) as edge:
+        await until(
+            lambda: any("Payload Exceeded" in one for one in caplog.messages),
+            "the message is refused",
+        )
+    assert not [one for one in caplog.records if one.exc_info]
+
+
+async def test_complaints_without_end_do_not_fill_the_log(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = RogueHub({}, b"-ERR 'you again'\r\n" * 3000 + b"PING\r\n")
+    with caplog.at_level(logging.ERROR):
+        async with edge_of(lab, hub) as edge:
+            await until(lambda: hub.answers, "all was read")
+            assert leafs(edge)
+    assert 1 <= sum("you again" in one for one in caplog.messages) <= 4
+
+
+@pytest.mark.parametrize("line", [b"LS+ a.%d\r\n", b"PING\r\n"])
+async def test_a_flood_of_control_lines_leaves_others_their_turn(line: bytes) -> None:
+    """A few hundred lines are acted on, then everybody else has a turn."""
+    link, lines = OneEnd(), 8000
+    ours, theirs = socket.socketpair()
+    link.conn.attach(ours)
+    theirs.setblocking(False)
+    theirs.sendall(b"".join(line % n if b"%" in line else line for n in range(lines)))
+    done, most, answers = 0, 0, b""
+    while done < lines:
+        await asyncio.sleep(0)
+        with contextlib.suppress(BlockingIOError):
+            answers += theirs.recv(1 << 20)
+        now = len(link.conn.subs) or answers.count(b"PONG\r\n")
+        most, done = max(most, now - done), now
+    assert most <= 512
+    link.conn.close("Client Closed")
+    theirs.close()
