@@ -28,6 +28,8 @@ MESSAGE_MAX = cython.declare(cython.Py_ssize_t, 1 << 30)
 SUBJECT_MAX = cython.declare(cython.Py_ssize_t, 65535)
 # The last sequence that a stream may reach: what is added to one never wraps.
 SEQUENCES = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
+# Of the loads of so many sequences one looks for pages to pack.
+PACK_MASK = cython.declare(cython.ulonglong, 63)
 
 # Inside MessageStore the name `bytes` is the number of bytes stored.
 Text = bytes
@@ -101,7 +103,8 @@ class MessageStore(MessageIndex):
         """Fill `out`; 1 when the message is there, 0 when it is not. Raises Damaged."""
         entry: cython.pointer(cython.const[IndexEntry])
         s: cython.pointer(Subject)
-        if self.open_count > self.open_wanted:
+        # Now and then: it may well meet pages alone that still have messages in the log.
+        if self.open_count > self.open_wanted and not sequence & PACK_MASK:
             self.pack_some()
         entry = self.at(sequence)
         if entry == cython.NULL:
