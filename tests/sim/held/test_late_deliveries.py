@@ -1,27 +1,7 @@
 """Deliveries of a leader that was replaced, which a line kept until another node led."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from tests.sim.held.members import Member
 from tests.sim.held.story import Story
-
-
-@pytest.fixture
-def story() -> Iterator[Story]:
-    """A cluster with a stream of some messages, led by the first of its members."""
-    made = Story(2, 0)
-    with made.world:
-        try:
-            made._set_up()
-            made.world.sleep(1)
-            # A group that has slept asks the others before it hands anything out.
-            made._publish(made.members[0], 3)
-            made.world.sleep(0.3)
-            yield made
-        finally:
-            made._end()
 
 
 def members_of(story: Story) -> tuple[Member, list[Member]]:

@@ -1,0 +1,32 @@
+"""A leader whose device writes nothing, while the devices of the others do."""
+
+from tests.sim.held.story import Story
+from tests.sim.held.test_late_deliveries import members_of
+
+STALL_SECONDS = 20.0
+
+
+def publish(story: Story, answers: list[bytes]) -> None:
+    """Publish a message on a node that does not lead; `answers` gets the payload of the answer."""
+    _, (one, _) = members_of(story)
+    one.request("s.a", b"x", lambda _, payload: answers.append(payload))
+
+
+def test_another_node_leads_when_a_device_stalls(story: Story) -> None:
+    """Who publishes waits two seconds or three, and not for the device."""
+    leader, others = members_of(story)
+    leader.set_write_delay(STALL_SECONDS)
+    publish(story, [])
+    assert story.world.wait(lambda: any(member.leads("S") for member in others), 3)
+    answers: list[bytes] = []
+    publish(story, answers)
+    assert story.world.wait(lambda: bool(answers), 2)
+    assert b'"seq"' in answers[0]
+
+
+def test_a_leader_stays_when_nothing_is_written(story: Story) -> None:
+    """Its device is as slow, and nobody waits for it."""
+    leader, _ = members_of(story)
+    leader.set_write_delay(STALL_SECONDS)
+    story.world.sleep(5)
+    assert leader.leads("S")
