@@ -56,6 +56,7 @@ SLEEPS = {
     "hub/cluster/driver.py": (1, "lets the loop run while a stop empties the store"),
     "hub/node/healing.py": (2, "rests between slices; waits for what a replica applies"),
     "hub/node/service.py": (1, "lets the groups hand over before a stop"),
+    "hub/streams/late_deliveries.py": (1, "a leader that is away does not say when to ask again"),
     "hub/enrolment/service.py": (1, RETRIES),
     "hub/routes/dialer.py": (1, RETRIES),
     "spark/cluster/executors.py": (1, "Spark tells Python nothing of a new executor"),
