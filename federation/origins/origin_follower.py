@@ -31,6 +31,7 @@ from headwater.federation.origins.health import (
     WELL,
     Health,
 )
+from headwater.federation.origins.origin_cursor import earlier_in_cursor
 from headwater.federation.origins.origin_delay import PROMPT_S, OriginDelay
 from headwater.federation.origins.origin_errors import (
     Barred,
@@ -346,7 +347,7 @@ class OriginFollower:
             return
         identity = name_hash(format_time(created))
         place = self.place
-        if not self.mirror and restored and place.identity not in ("", identity):
+        if not self.mirror and restored and place.identity and not place.knows(identity):
             await place.meet_restored(request.message_subject(), span, created, identity)
         place.meet(identity)
         await place.compare(request.message_subject(), span)
@@ -384,6 +385,7 @@ class OriginFollower:
         sink = OriginSink(stream, self, answer.deliver_subject.encode(), answer.name.encode())
         sink.mirror = self.mirror
         sink.identity = self.place.identity
+        sink.earlier = earlier_in_cursor(self.place.earlier)
         sink.pending = answer.pending
         sink.foreign = self.window.foreign and not request.durable
         had = self.place.had()

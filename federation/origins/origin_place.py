@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from headwater.edge.jetstream.model.models import StreamSource
 from headwater.edge.jetstream.model.times import format_time, parse_time
 from headwater.edge.storage.format.errors import Damaged
-from headwater.federation.origins.origin_cursor import Cursor
+from headwater.federation.origins.origin_cursor import Cursor, EarlierOrigin
 from headwater.federation.origins.origin_errors import Recreated
 from headwater.federation.origins.origin_history import TIME_MAX, Mark, OriginHistory
 from headwater.federation.origins.origin_questions import OriginQuestions
@@ -19,6 +19,9 @@ from headwater.federation.origins.origin_request import StartPoint, source_parts
 from headwater.federation.origins.origin_sink import SOURCE_HEADER, OriginSink
 
 log = logging.getLogger("headwater.origin")
+
+EARLIER_MAX = 16
+"""Incarnations of an origin that a source remembers besides the one that it takes."""
 
 
 class PlaceKeeper(Protocol):
@@ -58,6 +61,8 @@ class OriginPlace:
         """When this stream stored the last message of the origin; 0 while unknown."""
         self.since_ns = 0
         """Where nothing else tells where to go on: the time from which the origin is taken."""
+        self.earlier: list[EarlierOrigin] = []
+        """Incarnations that were taken before this one, oldest first; of a source."""
         self.rebuilt = False
         """Whether the origin was made again, so that all of it is new."""
         origin_of: Callable[[bytes], int] | None = None if mirror else self._origin_of
@@ -77,6 +82,7 @@ class OriginPlace:
         self.seq, self.identity = kept.seq, kept.identity
         if self.mirror:
             return
+        self.earlier = kept.earlier
         if kept.time:
             self.mark = Mark(kept.timed or kept.seq, kept.time)
         store = self.stream.store
@@ -93,9 +99,12 @@ class OriginPlace:
                 continue
             name, sequence, identity = self.driver.source_of(found.headers)
             if name == self.name:
+                if identity and identity != self.identity:
+                    self._leave()
+                    self._returned(identity)
+                    self.identity = identity
                 self.seq = sequence
                 self.mark = Mark()
-                self.identity = identity or self.identity
                 return
 
     def _origin_of(self, headers: bytes) -> int:
@@ -153,11 +162,37 @@ class OriginPlace:
             return
         if self.mirror:
             raise Recreated("the origin was deleted and made again")
-        log.warning("%s: the origin was made again, all of it is taken", self.label())
-        self.seq = 0
-        self.mark = Mark()
-        self.rebuilt = True
+        self._leave()
+        known = self._returned(identity)
+        if known is None:
+            log.warning("%s: the origin was made again, all of it is taken", self.label())
+            self.seq, self.mark = 0, Mark()
+        else:
+            log.warning(
+                "%s: another origin is back that was taken up to %d; what follows is taken",
+                self.label(),
+                known.seq,
+            )
+            self.seq, self.mark = known.seq, Mark(known.timed, known.time)
+        self.rebuilt = known is None
+        self.since_ns = 0
         self._remember(identity)
+
+    def knows(self, identity: str) -> bool:
+        """Whether this incarnation is being taken, or was before."""
+        return identity == self.identity or any(one.identity == identity for one in self.earlier)
+
+    def _leave(self) -> None:
+        """Another incarnation follows: this one may come back."""
+        if self.identity and self.seq:
+            now = EarlierOrigin(self.identity, self.seq, *self.mark)
+            self.earlier = [*self.earlier, now][-EARLIER_MAX:]
+
+    def _returned(self, identity: str) -> EarlierOrigin | None:
+        """The incarnation of that identity, if it was taken before; it is no earlier one now."""
+        found = next((one for one in self.earlier if one.identity == identity), None)
+        self.earlier = [one for one in self.earlier if one is not found]
+        return found
 
     async def meet_restored(
         self, subject: str, span: tuple[int, int], created: int, identity: str
@@ -173,6 +208,7 @@ class OriginPlace:
                 self.label(),
                 parting,
             )
+            self._leave()
             self.seq = parting
             self.mark = self.history.known
             self._remember(identity)
@@ -217,4 +253,4 @@ class OriginPlace:
     def _cursor(self) -> Cursor:
         """How far the origin has been taken."""
         last, (timed, time) = self.stream.store.last_seq, self.mark
-        return Cursor(self.seq, last, self.identity, time, timed)
+        return Cursor(self.seq, last, self.identity, time, timed, self.earlier)

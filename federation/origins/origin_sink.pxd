@@ -34,6 +34,7 @@ cdef class OriginSink(Sink):
     cdef public bytes head              # `Nats-Stream-Source: <origin> `
     cdef public bytes middle            # ` <filter> <destination> `
     cdef public str identity            # of the origin; "" while unknown
+    cdef public bytes earlier           # part of the cursor: incarnations that were taken before
     cdef public Cursors cursors         # None: nothing is kept
     cdef public bytes owner             # whose state the cursor is
     cdef public bytes key

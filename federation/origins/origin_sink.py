@@ -147,6 +147,7 @@ class OriginSink(Sink):
         self.transforms = []
         self.head = self.middle = b""
         self.identity = ""
+        self.earlier = b""
         self.owed = []
 
     @cython.cfunc
@@ -343,11 +344,12 @@ class OriginSink(Sink):
                 f"the cursor of '{self.follower.name}' would be {self.sseq}, it was {self.kept}, "
                 f"with data up to {self.stored}"
             )
-        return b'{"seq":%d,"local":%d,"identity":"%b","time":%d}' % (
+        return b'{"seq":%d,"local":%d,"identity":"%b","time":%d%b}' % (
             self.sseq,
             self.stream.store.last_seq,
             self.identity.encode(),
             self.last_ts,
+            self.earlier,
         )
 
     def arriving(self) -> int:
