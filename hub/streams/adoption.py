@@ -63,6 +63,9 @@ class Adoption:
             then()
 
     def _goes_on(self) -> bool:
+        if not self.group.expected:
+            # The node stops: the next start begins again.
+            return False
         if self.wanted() and not self.alone.deleted:
             return True
         self.give_up()

@@ -143,12 +143,13 @@ class StreamGroup:
         self.near_in: Callable[[], int] = lambda: -1
         """In which term the leader of a mirror has said that it lacks little; -1 for none."""
         self._leads = False
-        self._expected = False
+        self.expected = False
+        """The group is about to be made of a stream that lives here alone: until then requests
+        wait."""
 
     def expect(self, comes: bool) -> None:
-        """The group is about to be made of a stream that lives here alone, or not after all: until
-        then requests wait."""
-        self._expected = self.reads.patient = comes
+        """Say whether the group is about to be made of a stream that lives here alone."""
+        self.expected = self.reads.patient = comes
 
     def serve_reads(self, store: FileStore) -> None:
         """This replica has all that there is, though the group has no leader yet: let direct gets
@@ -348,7 +349,7 @@ class StreamGroup:
     def hands_over(self) -> bool:
         """Whether the stream lives here, and takes nothing more: another node is asked to lead, or
         the group is about to be made."""
-        return self._expected or (self.farewell is not None and self.farewell.since >= 0)
+        return self.expected or (self.farewell is not None and self.farewell.since >= 0)
 
     @property
     def sure(self) -> bool:
@@ -556,6 +557,7 @@ class StreamGroup:
 
     def end(self) -> None:
         """Nothing of the stream lives here any more; what is stored stays."""
+        self.expect(False)
         if self.machine.lives:
             self.on_ending(self.led_in)
             self.machine.quiet()
