@@ -268,6 +268,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("jetstream.limits", By("edge.jetstream.config.stream_config"), "duplicate_window"),
     **_rows("jetstream.limits", By("edge.jetstream.config.consumer_config"),
             "max_ack_pending max_request_batch"),
+    **_rows("jetstream.limits", By("edge.jetstream.consumer.consumers"), "default_max_consumers"),
     **_rows("jetstream.limits", By("edge.jetstream.publish.batch"), "batch"),
     **_rows("jetstream.limits", Hint("replicated streams of a node have no such bound"),
             "max_ha_assets"),

@@ -133,6 +133,7 @@ _LIMIT_FIELDS = Section(
         "max_ack_pending": integer("max_ack_pending"),
         "max_ha_assets": integer("max_ha_assets"),
         "max_request_batch": integer("max_request_batch"),
+        "default_max_consumers": integer("default_max_consumers"),
         "duplicate_window": duration("duplicate_window"),
         "batch": _batch,
     },

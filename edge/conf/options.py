@@ -228,6 +228,7 @@ class JetStreamLimitOptions(msgspec.Struct, kw_only=True):
     max_ack_pending: int = 0
     max_ha_assets: int = 0
     max_request_batch: int = 0
+    default_max_consumers: int = 0
     duplicate_window: float = 0.0
     batch: BatchLimitOptions = msgspec.field(default_factory=BatchLimitOptions)
 

@@ -432,7 +432,7 @@ def _one_answer_more(ours: list[str], theirs: list[str]) -> bool:
 
 def _repeats_in_a_batch(steps: list[dict[str, Any]]) -> bool:
     """Whether the last step has no higher sequence than the one before it in its fast batch, which
-    goes on behind gaps, and whose headers may have had that one refused."""
+    goes on behind gaps, and whose headers, or a stream of counts, may have had that one refused."""
     batches = [step for step in steps if step.get("reply", "").endswith(".$FI")]
     if not batches or batches[-1] is not steps[-1]:
         return False
@@ -441,7 +441,8 @@ def _repeats_in_a_batch(steps: list[dict[str, Any]]) -> bool:
     if not same or gap != "ok":
         return False
     before = same[-1]["reply"].split(".")
-    return int(sequence) <= int(before[4]) and before[3] == "ok" and bool(same[-1]["headers"])
+    refused = bool(same[-1]["headers"]) or '"allow_msg_counter": true' in steps[0]["body"]
+    return int(sequence) <= int(before[4]) and before[3] == "ok" and refused
 
 
 def _refused_and_purged(steps: list[dict[str, Any]]) -> bool:

@@ -29,6 +29,10 @@ def pull(batch: int) -> Step:
     return {"do": "pull", "consumer": "C", "body": body}
 
 
+def asking(body: str) -> Step:
+    return {"do": "pull", "consumer": "C", "body": body}
+
+
 def nak(which: int) -> Step:
     return {"do": "ack", "which": which, "body": "-NAK", "asked": True}
 
@@ -365,6 +369,10 @@ HISTORIES: dict[str, list[Step]] = {
         STREAM, publish("a"), publish("b"), publish("a"), consumer(),
         api("STREAM.PURGE.%", {"filter": "%.a"}), LIST, pull(2),
         api("STREAM.PURGE.%", {"filter": "%.b"}), LIST,
+    ],
+    "numbers with signs as pulls, and who asks for fewer than none": [
+        STREAM, *[publish("a")] * 4, consumer(max_ack_pending=2), asking("+2"), asking("-1"),
+        asking('{"batch":1,"no_wait":true}'), LIST,
     ],
 }  # fmt: skip
 

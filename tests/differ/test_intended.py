@@ -33,6 +33,7 @@ AGAIN = {"do": "publish", "reply": "%i.f.9.ok.2.1.$FI", "headers": []}
 PURGE = api("STREAM.PURGE.%", {"seq": 2})
 FULL = made("C", max_ack_pending=1)
 AGED = api("STREAM.CREATE.%", {"name": "%", "max_age": 1})
+COUNTS = api("STREAM.CREATE.%", {"name": "%", "allow_msg_counter": True})
 PACED = made("C", backoff=[1, 2])
 LATER = {"do": "ack", "which": 0, "body": "-NAK 1s", "asked": False}
 WAIT = {"do": "wait", "seconds": 1}
@@ -90,6 +91,8 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
     "the end of another batch": ([STREAM, {**REFUSED, "reply": "%i.g.9.ok.2.1.$FI"}, END],
         told(batch="f"), "", ""),
     "what comes again in a batch": ([STREAM, REFUSED, AGAIN], told(batch="f"), "",
+        "repeated in a batch"),
+    "what comes again behind what is no count": ([COUNTS, AGAIN, AGAIN], told(batch="f"), "",
         "repeated in a batch"),
     "what comes again behind what is stored": ([STREAM, AGAIN, AGAIN], told(batch="f"), "", ""),
     "what comes next in a batch": ([STREAM, REFUSED, {**END, "reply": "%i.f.9.ok.3.1.$FI"}],

@@ -61,6 +61,7 @@ def limits(js: Any, stream: Any, config: ConsumerConfig) -> consumer_config.Limi
         account_max_consumers=chosen.max_consumers,
         tier_replicas=max(1, replicas) if js.tiers.wire else 0,
         max_request_batch=node.max_request_batch,
+        default_max_consumers=node.default_max_consumers,
     )
 
 

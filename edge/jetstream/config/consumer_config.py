@@ -81,6 +81,8 @@ class Limits(msgspec.Struct, kw_only=True):
     tier_replicas: int = 0
     """Replicas of the tier that the account's limits are of; 0 without tiers."""
     max_request_batch: int = 0
+    default_max_consumers: int = 0
+    """Of a stream, when neither it nor the account has a bound."""
 
 
 def filters(config: ConsumerConfig) -> list[str]:

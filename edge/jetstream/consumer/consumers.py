@@ -99,7 +99,10 @@ def _check_count(stream: Any, limits: consumer_config.Limits) -> None:
         if not limits.tier_replicas
         or (each.config.num_replicas or max(1, own.num_replicas)) == limits.tier_replicas
     ]
-    if 0 < own.max_consumers <= len(there) or 0 < limits.account_max_consumers <= len(tier):
+    most = own.max_consumers
+    if most <= 0 and limits.account_max_consumers <= 0:
+        most = limits.default_max_consumers
+    if 0 < most <= len(there) or 0 < limits.account_max_consumers <= len(tier):
         raise errors.MAXIMUM_CONSUMERS_LIMIT.error()
 
 

@@ -27,6 +27,7 @@ CHECK_NS = cython.declare(cython.longlong, 1000000000)
 TICK_NS = cython.declare(cython.longlong, 1000000)
 # A request counts for at most so many messages where those of all requests are added up.
 BATCH_COUNTED = cython.declare(cython.longlong, 1 << 40)
+ENDLESS = cython.declare(cython.longlong, (1 << 63) - 1)
 
 
 @cython.cfunc
@@ -144,8 +145,8 @@ class Demand(Consumer):
         total: cython.longlong = 0
         self.tend_requests(self.kernel.monotonic_ns(), False)
         for request in self.queue.requests():
-            total += min(max(cython.cast(PullRequest, request).batch, 1), BATCH_COUNTED)
-        return total
+            total += min(cython.cast(PullRequest, request).batch, BATCH_COUNTED)
+        return total if total >= 0 else ENDLESS
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -67,6 +67,7 @@ def parse_request(
     """
     request: PullRequest
     number: cython.longlong
+    sign: cython.Py_ssize_t
     while n > 0 and (body[0] == 32 or 9 <= body[0] <= 13):
         body += 1
         n -= 1
@@ -75,8 +76,11 @@ def parse_request(
     if n == 0:
         return PullRequest()
     if body[0] != 123:
-        number = parse_number(body, n)
-        return PullRequest(number if number >= 0 else 1)
+        sign = 1 if body[0] == 43 or body[0] == 45 else 0
+        number = parse_number(body + sign, n - sign)
+        if number < 0:
+            return PullRequest()
+        return PullRequest(-number if body[0] == 45 else number)
     found = decode_pull(PyBytes_FromStringAndSize(cython.cast(cython.p_char, body), n))
     request = PullRequest(found.batch)
     request.max_bytes = found.max_bytes
