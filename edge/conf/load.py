@@ -48,7 +48,6 @@ from headwater.edge.conf.reader import (
     name_without_spaces,
     port,
     seconds,
-    strings,
     text,
     text_map,
 )
@@ -150,6 +149,14 @@ def _max_connections(reader: ConfigReader, key: str, value: Value, options: Opti
     found = reader.integer(key, value)
     if found is not None:
         options.max_connections = found or -1
+
+
+def _server_tags(reader: ConfigReader, key: str, value: Value, options: Options) -> None:
+    """Tags in small letters, each once, as nats-server keeps them."""
+    found = reader.strings(key, value)
+    if found is not None:
+        tags = [tag.strip().lower() for tag in found]
+        options.server_tags = list(dict.fromkeys(tag for tag in tags if tag))
 
 
 def _trace(attribute: str) -> Field:
@@ -463,7 +470,7 @@ _FIELDS = Section(
         "reconnect_error_reports": integer("reconnect_error_reports"),
         **keys("websocket ws", websocket),
         "mqtt": mqtt,
-        "server_tags": strings("server_tags"),
+        "server_tags": _server_tags,
         "server_metadata": text_map("server_metadata"),
         "feature_flags": _feature_flags,
         "default_js_domain": text_map("default_js_domain"),

@@ -89,6 +89,9 @@ def complete(options: Options) -> None:
         if listener.port and not listener.host:
             listener.host = defaults.host
     options.http_host = options.http_host or options.host
+    # JetStream is a service of the system account, so there is one.
+    named = options.jetstream.enabled or bool(options.system_account)
+    options.no_system_account = options.no_system_account and not named
     if len(options.operator.operators) == 1:
         _complete_operator(options)
 

@@ -326,7 +326,7 @@ class Node:
             max_payload=options.max_payload,
             headers=not options.no_header_support,
             jetstream=options.jetstream.enabled,
-            domain=options.jetstream.domain if options.jetstream.enabled else "",
+            domain=options.jetstream.domain,
             cluster=options.cluster.name,
             auth_required=self.authenticator.auth_required() or options.names_system_alone(),
             tls_required=options.tls is not None and not options.allow_non_tls,

@@ -37,6 +37,10 @@ class Shares:
             plan = self._plan_of_claims()
         else:
             plan = plan_of_options(node.options)
+            if node.options.default_js_domain:
+                from headwater.edge.broker.imports.default_domains import with_default_domains
+
+                plan = with_default_domains(plan, node.options)
         plan = {name: shares for name, shares in plan.items() if shares.any()}
         if plan != self._plan:
             self._apply(plan)

@@ -41,7 +41,7 @@ class Filter(msgspec.Struct, kw_only=True):
         for wanted, have in zip((self.server_name, self.cluster, self.host), own, strict=True):
             if wanted and not (wanted == have if self.exact_match else wanted in have):
                 return False
-        if any(tag not in node.options.server_tags for tag in self.tags):
+        if any(tag.strip().lower() not in node.options.server_tags for tag in self.tags):
             return False
         return not self.domain or self.domain == node.facts.domain
 

@@ -66,7 +66,7 @@ def client_info(node: NodeView, conn: Any, *, stop_ns: int = 0) -> dict[str, Any
         "host": detail.get("ip", ""),
         "id": conn.cid,
         "acc": account,
-        "user": user_name(identity) if identity is not None else claimed_user(conn.options),
+        "user": user_name(conn),
         "name": told["name"],
         "lang": told["lang"],
         "ver": told["version"],
@@ -88,8 +88,17 @@ def client_info(node: NodeView, conn: Any, *, stop_ns: int = 0) -> dict[str, Any
     return {name: value for name, value in fields.items() if value}
 
 
-def user_name(identity: Any) -> str:
-    """The user for display; a token is a secret and is not shown."""
+def shown_system_account(node: NodeView) -> str:
+    """The name of the system account; empty where the configuration has none."""
+    return "" if node.options.no_system_account else node.system_account
+
+
+def user_name(conn: Any) -> str:
+    """The user for display: what a client claims where nothing is asked for. A token is a secret
+    and is not shown."""
+    identity = conn.identity
+    if identity is None or identity.kind == "none":
+        return claimed_user(conn.options)
     return "[REDACTED]" if identity.kind == "token" else str(identity.user)
 
 
@@ -107,7 +116,7 @@ def user_info(conn: Any, now_s: float) -> dict[str, Any]:
     identity = conn.identity
     account = conn.account.name
     fields: dict[str, Any] = {
-        "user": user_name(identity) if identity is not None else "",
+        "user": user_name(conn),
         "account": account,
     }
     optional: dict[str, Any] = {"account_name": account}

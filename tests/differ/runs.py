@@ -15,6 +15,7 @@ from tests.differ.lines_compared import Conversation
 from tests.differ.pair import JETSTREAM, WORLDS, Pair
 from tests.differ.player import Player
 from tests.differ.shrink import shrunk
+from tests.differ.starts.compared import starts
 
 BESIDE = 12
 """Histories that go on at the same time."""
@@ -149,6 +150,7 @@ KINDS: dict[str, Run] = {f"lines-{world}": partial(lines, world) for world in WO
 KINDS["histories"] = partial(histories, history)
 KINDS["copies"] = partial(histories, copies)
 KINDS["configurations"] = configurations
+KINDS["starts"] = starts
 
 
 def run(kind: str, seeds: Iterable[int], most: int) -> tuple[list[str], int]:

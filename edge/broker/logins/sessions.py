@@ -153,7 +153,8 @@ class Sessions:
 
     def full(self) -> bool:
         """Whether there are more connections than may be."""
-        return 0 < self.options.max_connections < len(self.conns)
+        most = self.options.max_connections
+        return most < 0 or 0 < most < len(self.conns)
 
     def greet(self, conn: ClientConn) -> None:
         """Send INFO and start the login's clock."""

@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 from headwater.edge.broker.imports.claimed_shares import import_of, offers_of
+from headwater.edge.broker.imports.default_domains import of_domain, with_default_domains
+from headwater.edge.broker.imports.imports_plan import AccountShares
 from headwater.edge.conf.options import (
     AccountOptions,
     ExportOptions,
@@ -18,7 +20,9 @@ from headwater.edge.monitor.pages.links import links
 from headwater.edge.monitor.pages.subsz import interest_stats
 from headwater.edge.monitor.query import Query
 from headwater.edge.view.node_view import NodeView
+from headwater.edge.view.system_info import shown_system_account
 from headwater.security import jwt
+from headwater.security.auth_options import GLOBAL_ACCOUNT
 from headwater.security.claims import AccountClaims
 
 SERVICE = "service"
@@ -54,10 +58,12 @@ def accountz(node: NodeView, options: AccountzOptions | None = None) -> dict[str
     answer: dict[str, Any] = {
         "server_id": node.server_id,
         "now": rfc3339(node.kernel.wall_ns()),
-        "system_account": node.system_account,
     }
+    if system := shown_system_account(node):
+        answer["system_account"] = system
     if options is None or not options.account:
-        answer["accounts"] = list(node.accounts)
+        hidden = set() if system else {node.system_account}
+        answer["accounts"] = [name for name in node.accounts if name not in hidden]
     else:
         answer["account_detail"] = account_info(node, options.account)
     return answer
@@ -84,8 +90,12 @@ def account_info(node: NodeView, name: str) -> dict[str, Any]:
     if name == node.system_account:
         info["is_system"] = True
     configured = node.options.accounts.get(name)
+    if configured is None and name == GLOBAL_ACCOUNT:
+        configured = AccountOptions(name=name, mappings=node.options.mappings)
     if configured is not None:
         info.update(_shares(configured))
+    if mapped := _domain_mappings(node, name):
+        info["mappings"] = info.get("mappings", {}) | mapped
     own = [_import(item) for item in _system_imports(node, name)]
     info["imports"] = [*info.get("imports", ()), *own]
     if name == node.system_account:
@@ -125,6 +135,8 @@ def _claimed(claims: AccountClaims, token: str) -> dict[str, Any]:
 
 def _system_imports(node: NodeView, name: str) -> Iterator[ImportOptions]:
     """What an account has of the system's by itself: services that answer for this account."""
+    if not shown_system_account(node):
+        return
     own = [(f"$SYS.REQ.USER.{name}.INFO", "$SYS.REQ.USER.INFO", True)]
     if name != node.system_account:
         account = f"$SYS.REQ.ACCOUNT.{name}"
@@ -133,12 +145,37 @@ def _system_imports(node: NodeView, name: str) -> Iterator[ImportOptions]:
             (f"{account}.CONNZ", "$SYS.REQ.SERVER.PING.CONNZ", False),
             (f"{account}.STATZ", "$SYS.REQ.ACCOUNT.PING.STATZ", False),
         ]
-        if node.jetstream is not None:
+        if node.jetstream is not None or _asks_others(node, name):
             own.append((JS_API, JS_API, True))
     for subject, to, share in own:
         yield ImportOptions(
             kind=SERVICE, account=node.system_account, subject=subject, to=to, share=share
         )
+
+
+def _asks_others(node: NodeView, name: str) -> bool:
+    """Whether an account is to have JetStream, which this node has not, of others."""
+    options = node.options
+    configured = options.accounts.get(name)
+    if configured is not None:
+        return configured.jetstream is not None
+    alone = not (options.cluster.port or options.leaf.remotes)
+    return name == GLOBAL_ACCOUNT and not options.accounts and not alone
+
+
+def _domain_mappings(node: NodeView, name: str) -> dict[str, Any]:
+    """How requests that name this node's domain reach its API, and others another domain's."""
+    domain = node.options.jetstream.domain
+    if node.options.default_js_domain:
+        elsewhere = with_default_domains({}, node.options).get(name, AccountShares())
+        if elsewhere.mappings:
+            return {item.source: list(map(_destination, item.destinations))
+                    for item in elsewhere.mappings}  # fmt: skip
+    if node.jetstream is None or not domain:
+        return {}
+    own = [(JS_API, f"$JS.{domain}.API.>")]
+    pairs = own if name == node.system_account else of_domain(domain)
+    return {source: [{"subject": subject, "weight": 100}] for subject, source in pairs}
 
 
 def _shares(account: AccountOptions) -> dict[str, Any]:
@@ -164,6 +201,11 @@ def _export(export: ExportOptions) -> dict[str, Any]:
     fields: dict[str, Any] = {"subject": export.subject, "type": export.kind}
     if export.kind == SERVICE:
         fields["response_type"] = RESPONSE_TYPES[export.response_type]
+    if export.latency is not None:
+        fields["service_latency"] = {
+            "sampling": export.latency.sampling or "headers",
+            "results": export.latency.subject,
+        }
     if export.accounts:
         fields["approved_accounts"] = export.accounts
     return fields

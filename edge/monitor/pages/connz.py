@@ -9,9 +9,8 @@ from headwater.edge.facts.moments import duration, nanoseconds, rfc3339, uptime
 from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.query import Query
 from headwater.edge.view.node_view import NodeView
-from headwater.edge.view.system_info import user_token
+from headwater.edge.view.system_info import user_name, user_token
 from headwater.security.auth_options import GLOBAL_ACCOUNT
-from headwater.security.identity import claimed_user
 from headwater.security.subjects import overlaps
 
 LIMIT_DEFAULT = 1024
@@ -87,10 +86,7 @@ class _Row:
         self.last_ns: int = max(self.start_ns, conn.active_ns)
 
     def user(self) -> str:
-        identity = self.conn.identity
-        if identity is None:
-            return claimed_user(self.conn.options)
-        return "[REDACTED]" if identity.kind == "token" else str(identity.user)
+        return user_name(self.conn)
 
     def account(self) -> str:
         return "" if self.conn.account is None else str(self.conn.account.name)

@@ -160,7 +160,7 @@ def node_limits(node: NodeView) -> dict[str, Any]:
         "max_ack_pending": limits.max_ack_pending,
         "max_ha_assets": limits.max_ha_assets,
         "default_max_consumers": limits.default_max_consumers,
-        "duplicate_window": nanoseconds(limits.duplicate_window),
+        "max_duplicate_window": nanoseconds(limits.duplicate_window),
         "max_batch_inflight_per_stream": limits.batch.max_inflight_per_stream,
         "max_batch_inflight_total": limits.batch.max_inflight_total,
         "max_batch_size": limits.batch.max_messages,

@@ -15,7 +15,7 @@ from headwater.edge.monitor.pages import jsz
 from headwater.edge.monitor.pages.links import links
 from headwater.edge.observed.process import cores, usable_cores
 from headwater.edge.view.node_view import NodeView
-from headwater.edge.view.system_info import feature_flags
+from headwater.edge.view.system_info import feature_flags, shown_system_account
 
 AUTH_TIMEOUT_S = 2.0
 """Time that a link has to authenticate when its block names none."""
@@ -228,7 +228,7 @@ def _labels(node: NodeView) -> dict[str, Any]:
             "metadata": options.server_metadata,
             "feature_flags": feature_flags(options.feature_flags),
             "trusted_operators_jwt": options.operator.operators,
-            "system_account": node.system_account,
+            "system_account": shown_system_account(node),
             "proxies": _proxies(options.proxies),
         }
     )

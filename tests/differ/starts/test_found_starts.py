@@ -1,0 +1,67 @@
+"""What generated starts have found, as fixed configurations on both servers."""
+
+import pytest
+
+from tests.differ.starts.compared import compared, told
+from tests.differ.starts.settings import Settings
+
+OPEN = [{}, {"user": "u", "pass": "p"}, {"auth_token": "t"}]
+A, B = {"user": "a", "pass": "p"}, {"user": "b", "pass": "p"}
+JETSTREAM = 'jetstream { store_dir: "{dir}" }'
+TWO = (
+    "accounts { A { users: [{user: a, password: p}]%s } B { users: [{user: b, password: p}]%s } }"
+)
+
+FOUND = {
+    "who says a name where none is asked for is called so": ([], OPEN),
+    "without a system account": (["no_system_account: true"], OPEN),
+    "a system account for JetStream": (["no_system_account: true", JETSTREAM], OPEN),
+    "a system account that is named": (
+        ["no_system_account: true", TWO % ("", ""), "system_account: B"], [A, B],
+    ),
+    "tags in small letters, each once": (['server_tags: [" UPPER ", "a", "A"]'], OPEN),
+    "connections for nobody": (["max_connections: 0"], OPEN),
+    "fewer connections than none": (["max_connections: -1"], OPEN),
+    "the latency that a service tells": (
+        [TWO % (', exports: [{service: "s", latency: "l"}, {service: "t", '
+                'latency: {sampling: headers, subject: "l"}}]', "")], [A],
+    ),
+    "accounts with JetStream on a server without": ([TWO % (", jetstream: true", "")], [A, B]),
+    "a domain for an account without JetStream": (
+        ["default_js_domain: {A: d}", JETSTREAM,
+         TWO % (", jetstream: disabled", ", jetstream: true")], [A, B],
+    ),
+    "a domain for all that is not in an account": (
+        ['default_js_domain: {"$G": d}', JETSTREAM], OPEN,
+    ),
+    "mappings of the own domain": (
+        ['jetstream { store_dir: "{dir}", domain: hub }', TWO % (", jetstream: true", ""),
+         "system_account: B"], [A, B],
+    ),
+    "mappings of all that is not in an account": (['mappings: {"a.*": "b.$1"}'], OPEN),
+    "JetStream that others of the cluster may have": (
+        ['cluster { name: C, listen: "127.0.0.1:-1" }'], OPEN,
+    ),
+    "limits of JetStream": (
+        ['jetstream { store_dir: "{dir}", limits: {duplicate_window: "1m", max_ack_pending: 3} }'],
+        OPEN,
+    ),
+    "a domain of a server without JetStream": (
+        ['jetstream { store_dir: "{dir}", enabled: false, domain: d }'], OPEN,
+    ),
+    "one consumer where nothing else is said": (
+        ['jetstream { store_dir: "{dir}", limits: {default_max_consumers: 1} }'], [{}],
+    ),
+    "an account's own number of consumers": (
+        ['jetstream { store_dir: "{dir}", limits: {default_max_consumers: 1} }',
+         TWO % (", jetstream: {max_consumers: 2}", ", jetstream: true")], [A, B],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name: str) -> None:
+    lines, logins = FOUND[name]
+    wanted = Settings(["server_name: N", *lines], logins)
+    unlike = compared(wanted)
+    assert not unlike, told(wanted, unlike, 0)
