@@ -93,7 +93,7 @@ class MonitorService:
                 path = "/nowhere"
             else:
                 path = path[len(self._base) :]
-        path = "/" + path.strip("/")
+        path = "/" + path.lstrip("/")
         try:
             reply = render(self._node, path, Query(parameters))
         except Exception:

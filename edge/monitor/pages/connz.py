@@ -39,7 +39,7 @@ class ConnzOptions(msgspec.Struct, kw_only=True):
 
     @classmethod
     def from_query(cls, query: Query) -> "ConnzOptions":
-        """From HTTP parameters. Raises MonitorError."""
+        """From HTTP parameters; a subject to filter by is none of them. Raises MonitorError."""
         names, details = query.subscriptions()
         state = query.text("state").lower()
         options = cls(
@@ -53,7 +53,6 @@ class ConnzOptions(msgspec.Struct, kw_only=True):
             mqtt_client=query.text("mqtt_client"),
             user=query.text("user"),
             acc=query.text("acc"),
-            filter_subject=query.text("filter_subject"),
         )
         if state not in _STATES:
             raise MonitorError(f"Error decoding state for {query.text('state')}")

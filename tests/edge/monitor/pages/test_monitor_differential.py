@@ -24,6 +24,8 @@ PAGES = [
     "/connz?state=closed&subs=1",
     "/connz?state=closed&subs=detail",
     "/connz?acc=A&auth=true",
+    "/connz?filter_subject=foo",
+    "/connz?acc=A&filter_subject=nobody",
     "/subsz",
     "/subscriptionsz",
     "/accountz",
@@ -52,6 +54,7 @@ EXACT = [
     "/accountz?acc=nobody",
     "/jsz?offset=x",
     "/nowhere",
+    "/connz/",
 ]
 
 
