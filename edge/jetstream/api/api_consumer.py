@@ -54,7 +54,7 @@ def limits(js: Any, stream: Any, config: ConsumerConfig) -> consumer_config.Limi
     """What node and account allow a consumer to be. Raises JetStreamError 10120."""
     replicas = config.num_replicas or stream.config.num_replicas
     chosen = js.tiers.chosen(replicas)
-    node = js.node.options.jetstream.limits
+    node = js.node.limits
     return consumer_config.Limits(
         max_ack_pending=node.max_ack_pending,
         account_max_ack_pending=chosen.max_ack_pending,

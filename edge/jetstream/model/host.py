@@ -13,8 +13,10 @@ class Host(Protocol):
     domain: str
     server_name: str
     clustered: bool
-    window_max_ns: int
-    """The longest window of deduplication."""
+    @property
+    def window_max_ns(self) -> int:
+        """The longest window of deduplication."""
+
     direct_bytes_max: int
     """Of the answers to one direct get."""
     transfers: Any

@@ -99,11 +99,10 @@ class NodeJetStream:
         self.clustered = False
         """Whether streams are placed by a cluster, which says so before `open`."""
         self.strict = settings.strict
-        self.window_max_ns = int(settings.limits.duplicate_window * 1e9)
+        self.limits = settings.limits
+        """What streams and consumers that are made or changed from now on may be."""
         self.batch_limits = settings.limits.batch
         self.request_queue_limit = settings.request_queue_limit
-        self.max_ack_pending = settings.limits.max_ack_pending
-        self.max_request_batch = settings.limits.max_request_batch
         # Half of what a slow receiver may have pending, since answers have headers, too.
         self.direct_bytes_max = max(options.max_pending // 2, 1)
         self.transfers = Transfers()
@@ -155,8 +154,14 @@ class NodeJetStream:
 
     # --- life ------------------------------------------------------------------------------
 
+    @property
+    def window_max_ns(self) -> int:
+        """The longest window of deduplication of streams; 0 without a bound."""
+        return int(self.limits.duplicate_window * 1e9)
+
     def resize(self, settings: JetStreamOptions) -> None:
-        """Take at most so much; what is stored beyond a lower limit stays."""
+        """Take at most so much; what is stored or was made beyond a lower limit stays."""
+        self.limits = settings.limits
         self.usage["memory"].limit = memory_limit(settings.max_memory_store)
         self.usage["file"].limit = file_limit(settings.max_file_store, self.directory)
         if self.storage is not None:

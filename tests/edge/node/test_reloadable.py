@@ -119,7 +119,8 @@ class Reloaded:
     [
         ({"jetstream": ", sync_interval: 1s"}, "jetstream.sync_interval"),
         ({"jetstream": ", strict: false"}, "jetstream.strict"),
-        ({"jetstream": ", limits { max_request_batch: 7 }"}, "jetstream.limits.max_request_batch"),
+        ({"jetstream": ", limits { batch { max_msgs: 7 } }"},
+         "jetstream.limits.batch.max_messages"),
         ({"leaf": ", isolate_leafnode_interest: true"}, "leafnodes.isolate_leafnode_interest"),
         ({"leaf": ", advertise: '127.0.0.1:7'"}, "leafnodes.advertise"),
     ],
@@ -156,3 +157,27 @@ def test_limits_and_files_are_taken_over(tmp_path: Path) -> None:
         assert link.api("STREAM.INFO.M")["config"]["max_bytes"] == 3 << 20
     assert not (tmp_path / "second.pid").exists()
     assert not list((tmp_path / "others").iterdir())
+
+
+def test_limits_of_what_is_made_are_taken_over(tmp_path: Path) -> None:
+    """Consumers and streams that were there keep what they had."""
+    node = Reloaded(tmp_path)
+    with Server(node.recipe) as server, Link(server.port) as link:
+        link.api("STREAM.CREATE.M", name="M", storage="memory", duplicate_window=60 * 10**9)
+        wanted = {"durable_name": "C", "ack_policy": "explicit", "max_ack_pending": 9}
+        link.api("CONSUMER.CREATE.M.C", stream_name="M", config=wanted)
+        limits = "max_ack_pending: 5, duplicate_window: '1s', default_max_consumers: 2"
+        node.load(server, jetstream=f", limits {{ {limits} }}")
+        refused = [
+            ("CONSUMER.CREATE.M.D", {"stream_name": "M", "config": wanted | {"durable_name": "D"}}),
+            ("STREAM.CREATE.N", {"name": "N", "duplicate_window": 2 * 10**9}),
+        ]
+        for subject, body in refused:
+            with pytest.raises(ApiError):
+                link.api(subject, **body)
+        assert link.api("CONSUMER.INFO.M.C")["config"]["max_ack_pending"] == 9
+        assert link.api("STREAM.INFO.M")["config"]["duplicate_window"] == 60 * 10**9
+        second = {"durable_name": "D", "ack_policy": "explicit"}
+        link.api("CONSUMER.CREATE.M.D", stream_name="M", config=second)
+        with pytest.raises(ApiError, match="maximum consumers limit"):
+            link.api("CONSUMER.CREATE.M.E", stream_name="M", config=second | {"durable_name": "E"})

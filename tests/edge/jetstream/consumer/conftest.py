@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.edge.broker.account import Account
-from headwater.edge.conf.options import AccountJetStreamOptions, Options
+from headwater.edge.conf.options import AccountJetStreamOptions, JetStreamLimitOptions, Options
 from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api.api import Router
@@ -62,6 +62,7 @@ class World:
             strict=True,
             usage={"memory": Usage("memory"), "file": Usage("file")},
             window_max_ns=0,
+            limits=JetStreamLimitOptions(),
             batch_limits=None,
             direct_bytes_max=1 << 20,
             transfers=Transfers(),
