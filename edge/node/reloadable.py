@@ -24,14 +24,11 @@ LIVE = frozenset((
     "reconnect_error_reports", "auth", "no_auth_user", "default_sentinel", "accounts", "mappings",
     "operator.preload", "operator.pinned_accounts", "default_js_domain", "proxies", "tls",
     "allow_non_tls", "jetstream.max_memory_store", "jetstream.max_file_store",
-    "jetstream.unique_tag", "jetstream.limits.max_ack_pending",
-    "jetstream.limits.max_request_batch", "jetstream.limits.duplicate_window",
-    "jetstream.limits.default_max_consumers", "leaf.authorization", "leaf.remotes",
+    "jetstream.unique_tag", "jetstream.limits", "leaf.authorization", "leaf.remotes",
     "leaf.reconnect", "leaf.dial_timeout", "leaf.compression", "leaf.tls", "leaf.write_deadline",
     "leaf.rate", "leaf.write_timeout", "cluster.advertise", "cluster.no_advertise",
-    "cluster.authorization",
-    "cluster.connect_retries", "cluster.connect_backoff", "cluster.pool_size",
-    "cluster.compression", "cluster.ping_interval", "cluster.ping_max", "cluster.write_deadline",
+    "cluster.authorization", "cluster.connect_retries", "cluster.connect_backoff",
+    "cluster.pool_size", "cluster.compression", "cluster.ping_interval", "cluster.ping_max", "cluster.write_deadline",
     "cluster.write_timeout", "headwater.disk_budget",
 ))  # fmt: skip
 """Paths in `Options`; what stands below one is live, too."""
@@ -41,7 +38,6 @@ WITHOUT_EFFECT = frozenset((
     "jetstream.max_buffered_size", "jetstream.max_buffered_messages",
     "jetstream.info_queue_limit", "jetstream.meta_compact",
     "jetstream.meta_compact_size", "jetstream.meta_compact_sync", "jetstream.max_concurrent_io",
-    "jetstream.limits.max_ha_assets",
 ))  # fmt: skip
 """Nothing reads them but pages, which say what the configuration says."""
 

@@ -209,7 +209,7 @@ def set_parts(js: StreamOwner, stream: Stream) -> None:
     js.node.set_durability(stream)
     js.node.set_disk_budget(stream)
     if (config.allow_atomic or config.allow_batched) and stream.batches is None:
-        stream.batches = Batches(stream, js.node.batch_limits)
+        stream.batches = Batches(stream, js.node.limits.batch)
     if stream.batches is not None:
         stream.batches.permit_fast(config.allow_batched)
     if config.allow_msg_schedules and stream.schedules is None:

@@ -26,7 +26,8 @@ class Host(Protocol):
     advisories: Any
     describe: Callable[[Any, Any, bytes], dict[str, Any]]
     """A client, as advisories show it."""
-    batch_limits: Any
+    limits: Any
+    """`JetStreamLimitOptions`: what is made from now on may be no more."""
     request_queue_limit: int
     """Requests of the API that may wait in an account; 0 for the default."""
     on_near: Callable[[Any], None]

@@ -101,7 +101,6 @@ class NodeJetStream:
         self.strict = settings.strict
         self.limits = settings.limits
         """What streams and consumers that are made or changed from now on may be."""
-        self.batch_limits = settings.limits.batch
         self.request_queue_limit = settings.request_queue_limit
         # Half of what a slow receiver may have pending, since answers have headers, too.
         self.direct_bytes_max = max(options.max_pending // 2, 1)
@@ -162,6 +161,10 @@ class NodeJetStream:
     def resize(self, settings: JetStreamOptions) -> None:
         """Take at most so much; what is stored or was made beyond a lower limit stays."""
         self.limits = settings.limits
+        for js in self.accounts.values():
+            for stream in js.streams.values():
+                if stream.batches is not None:
+                    stream.batches.bound_by(self.limits.batch)
         self.usage["memory"].limit = memory_limit(settings.max_memory_store)
         self.usage["file"].limit = file_limit(settings.max_file_store, self.directory)
         if self.storage is not None:

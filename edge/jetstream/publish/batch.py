@@ -40,12 +40,18 @@ class Batches:
     def __init__(self, stream: Any, limits: Any) -> None:
         self.stream = stream
         self.open: dict[bytes, Batch] = {}
+        self.fast: FastBatches | None = None
+        """The other kind of batches; None where it is not allowed."""
+        self.bound_by(limits)
+
+    def bound_by(self, limits: Any) -> None:
+        """Go by these `BatchLimitOptions` from now on; an open batch keeps its time."""
+        self.limits = limits
         self.most = limits.max_inflight_per_stream or BATCHES_MAX
         self.messages_max = limits.max_messages or MESSAGES_MAX
         self.timeout_s = limits.timeout or TIMEOUT_S
-        self.limits = limits
-        self.fast: FastBatches | None = None
-        """The other kind of batches; None where it is not allowed."""
+        if self.fast is not None:
+            self.fast.bound_by(limits)
 
     def permit_fast(self, allowed: bool) -> None:
         """Take fast batches from now on, or no longer."""

@@ -129,6 +129,10 @@ class FastBatches:
     def __init__(self, stream: Stream, limits: object):
         self.stream = stream
         self.open = {}
+        self.bound_by(limits)
+
+    def bound_by(self, limits: object) -> None:
+        """Go by these limits of the node from now on."""
         self.limit = getattr(limits, "max_inflight_per_stream", 0) or BATCHES_MAX
         self.timeout_s = getattr(limits, "timeout", 0) or TIMEOUT_S
 

@@ -119,8 +119,6 @@ class Reloaded:
     [
         ({"jetstream": ", sync_interval: 1s"}, "jetstream.sync_interval"),
         ({"jetstream": ", strict: false"}, "jetstream.strict"),
-        ({"jetstream": ", limits { batch { max_msgs: 7 } }"},
-         "jetstream.limits.batch.max_messages"),
         ({"leaf": ", isolate_leafnode_interest: true"}, "leafnodes.isolate_leafnode_interest"),
         ({"leaf": ", advertise: '127.0.0.1:7'"}, "leafnodes.advertise"),
     ],
@@ -181,3 +179,22 @@ def test_limits_of_what_is_made_are_taken_over(tmp_path: Path) -> None:
         link.api("CONSUMER.CREATE.M.D", stream_name="M", config=second)
         with pytest.raises(ApiError, match="maximum consumers limit"):
             link.api("CONSUMER.CREATE.M.E", stream_name="M", config=second | {"durable_name": "E"})
+
+
+def test_limits_of_batches_are_taken_over(tmp_path: Path) -> None:
+    """Streams that are there go by them, too."""
+    node = Reloaded(tmp_path)
+    with Server(node.recipe) as server, Link(server.port) as link:
+        link.api("STREAM.CREATE.M", name="M", storage="memory", allow_atomic=True, subjects=["m"])
+
+        def answers(batch: str) -> list[str]:
+            """What three messages of a batch hear."""
+            heads = [
+                {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)} for number in (1, 2, 3)
+            ]
+            return [link.request("m", b"", head).payload.decode() for head in heads]
+
+        assert answers("before") == ["", "", ""]
+        node.load(server, jetstream=", limits { batch { max_msgs: 2 } }")
+        assert answers("after")[:2] == ["", ""]
+        assert "10199" in answers("again")[2]

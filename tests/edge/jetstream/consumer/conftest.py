@@ -63,7 +63,6 @@ class World:
             usage={"memory": Usage("memory"), "file": Usage("file")},
             window_max_ns=0,
             limits=JetStreamLimitOptions(),
-            batch_limits=None,
             direct_bytes_max=1 << 20,
             transfers=Transfers(),
             api_subjects=(b"$JS.API.>",),
