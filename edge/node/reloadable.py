@@ -28,8 +28,8 @@ LIVE = frozenset((
     "leaf.reconnect", "leaf.dial_timeout", "leaf.compression", "leaf.tls", "leaf.write_deadline",
     "leaf.rate", "leaf.write_timeout", "cluster.advertise", "cluster.no_advertise",
     "cluster.authorization", "cluster.connect_retries", "cluster.connect_backoff",
-    "cluster.pool_size", "cluster.compression", "cluster.ping_interval", "cluster.ping_max", "cluster.write_deadline",
-    "cluster.write_timeout", "headwater.disk_budget",
+    "cluster.pool_size", "cluster.compression", "cluster.ping_interval", "cluster.ping_max",
+    "cluster.write_deadline", "cluster.write_timeout", "headwater.disk_budget",
 ))  # fmt: skip
 """Paths in `Options`; what stands below one is live, too."""
 
