@@ -9,11 +9,12 @@ and sleeps when nothing comes. It is what `SO_BUSY_POLL` of Linux does for a soc
 What it can cost is bounded. Only reads count of clients that were sent something since their last
 one: who only sends is not waiting. It begins when `EAGER` of these in a row came soon, and so does
 it again after each look in vain. When a look finds work at once, the loop would not have slept, and
-`EAGER` reads go by without one. When the system ran something else during a look, this processor is
-wanted by others: nobody looks for `PAUSE_MIN_NS`, and each time for twice as long.
+`EAGER` reads go by without one. Who looks lets others run that wait for this processor. When one
+did for long, nobody looks for `PAUSE_MIN_NS`, and each time for twice as long.
 """
 
 import cython
+from cython.cimports.headwater.edge.kernel.scheduling import sched_yield
 from cython.cimports.headwater.edge.ports.machine_clock import machine_monotonic_ns
 
 # A read that comes so soon behind the last may have been waited for; waking up is in it.
@@ -108,6 +109,8 @@ class BusyPoll:
             while ready == 0 and now - last <= HELD_UP_NS and now - begin < LOOK_NS:
                 last = now
                 ready = poll(cython.address(entry), 1, 0)
+                if ready == 0:
+                    sched_yield()
                 now = machine_monotonic_ns()
                 rounds += 1
         self.judge(ready != 0, rounds > 1, now - last > HELD_UP_NS, now)
