@@ -143,9 +143,11 @@ class Demand(Consumer):
     def pending_batch(self) -> cython.longlong:
         """Messages that the requests which are alive still want."""
         total: cython.longlong = 0
+        number: cython.longlong
         self.tend_requests(self.kernel.monotonic_ns(), False)
         for request in self.queue.requests():
-            total += min(cython.cast(PullRequest, request).batch, BATCH_COUNTED)
+            number = cython.cast(PullRequest, request).batch
+            total += max(-BATCH_COUNTED, min(number, BATCH_COUNTED))
         return total if total >= 0 else ENDLESS
 
     @cython.cfunc
