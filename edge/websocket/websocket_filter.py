@@ -185,13 +185,14 @@ class FilterStack:
 
     def receive(self, data: bytes) -> bytes:
         """Protocol bytes of what came from the wire. Raises ConnectionError."""
-        plain = self.outer.receive(data)
-        return self.inner.receive(plain) if plain or self.more else b""
+        more = self.inner.more
+        plain = b"" if more and not data else self.outer.receive(data)
+        return self.inner.receive(plain) if plain or more else b""
 
     @property
     def more(self) -> bool:
-        """As of the inner filter."""
-        return self.inner.more
+        """As of either filter."""
+        return self.inner.more or getattr(self.outer, "more", False)
 
     def prove(self) -> None:
         """The client has logged in."""

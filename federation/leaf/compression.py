@@ -6,13 +6,16 @@ the first thing in its own. Each end compresses as it is set, so the modes may d
 node and route protocols).
 """
 
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.jetstream.model import s2
+from headwater.edge.jetstream.model.s2 import Buffer
 from headwater.edge.wire.s2_blocks import encode_block
 
 OFF = "off"
@@ -37,6 +40,10 @@ LOGIN_MAX = 1 << 17
 
 READ_MAX = 1 << 26
 """Bytes of content that one read may bring: nobody compresses messages sixty-fold."""
+
+AT_ONCE = 1 << 20
+"""Bytes of content that are handed on before others have their turn: as one read without
+compression brings."""
 
 RTT_THRESHOLDS_S = (0.010, 0.050, 0.100)
 """Round trips up to which `s2_auto` does not compress, is fast, and better; beyond, best."""
@@ -96,6 +103,11 @@ class S2Filter:
         self._plain = plain
         self._reader = s2.FrameReader()
         self._reader.room = LOGIN_MAX
+        self._blocks: Iterator[Buffer] = iter(())
+        """What is left of a read, inflated frame by frame."""
+        self._untaken = memoryview(b"")
+        self.more = False
+        """Whether `receive(b"")` gives more, without anything having come."""
         self._begun = False
         self.tune(mode)
 
@@ -106,18 +118,37 @@ class S2Filter:
         )
 
     def receive(self, data: bytes) -> bytes:
-        """Protocol bytes in what came. Raises ConnectionError when it is no S2 stream."""
-        return self.receive_inner(data if self._inner is None else self._inner.receive(data))
+        """Protocol bytes in what came, AT_ONCE at a time. Raises ConnectionError when it is no S2
+        stream."""
+        if data or not self.more:
+            data = data if self._inner is None else self._inner.receive(data)
+        return self.receive_inner(data)
 
     def receive_inner(self, data: bytes) -> bytes:
         """The same for what the inner filter has given already."""
         self.passed += len(data)
-        if self.trusted:
+        if self.trusted and data:
             self._reader.room = READ_MAX
         try:
-            return self._reader.feed(data)
+            return self._next_piece(data)
         except s2.FormatError as error:
             raise ConnectionError(f"Read Error: {error}") from error
+
+    def _next_piece(self, data: bytes) -> bytes:
+        """The next AT_ONCE bytes of content, where `data` is what came since. A frame of a few
+        bytes may hold 4 MiB. Raises FormatError."""
+        if data:
+            before: Iterable[Buffer] = self._blocks if self.more else ()
+            self._blocks = chain(before, self._reader.blocks(data))
+        pieces: list[Buffer] = [self._untaken]
+        size = len(self._untaken)
+        while size < AT_ONCE and (block := next(self._blocks, None)) is not None:
+            pieces.append(block)
+            size += len(block)
+        whole = b"".join(pieces)
+        self._untaken = memoryview(whole)[AT_ONCE:]
+        self.more = size >= AT_ONCE
+        return whole[:AT_ONCE] if size > AT_ONCE else whole
 
     def send(self, data: bytes) -> bytes:
         """Bytes for the wire."""
@@ -139,7 +170,7 @@ class S2Filter:
 
 def compress(conn: Any, mode: str, line: bytes = b"") -> S2Filter:
     """Have a link speak S2 from now on; `line` is sent before that."""
-    if not hasattr(conn.filter, "more"):
+    if not hasattr(conn.filter, "prove"):
         made = S2Filter(mode, conn.filter, len(line))
         if conn.filter is None:
             conn.use_filter(made)

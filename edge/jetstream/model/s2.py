@@ -75,14 +75,14 @@ class FrameReader:
 
     def feed(self, piece: bytes) -> bytes:
         """The content that has become complete with `piece`."""
-        return b"".join(self._blocks(piece))
+        return b"".join(self.blocks(piece))
 
     def contents(self, piece: bytes) -> Iterator[bytes]:
         """`feed`, frame by frame, so that no more than one is inflated at a time."""
-        for block in self._blocks(piece):
+        for block in self.blocks(piece):
             yield bytes(block)
 
-    def _blocks(self, piece: bytes) -> Iterator[Buffer]:
+    def blocks(self, piece: bytes) -> Iterator[Buffer]:
         """The content of each frame that is complete, without a copy where it is in the piece."""
         view = memoryview(piece)
         at = self._complete(view) if self.held else 0

@@ -6,10 +6,15 @@ import json
 import logging
 import socket
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
+from headwater.edge.jetstream.model import s2
 from headwater.edge.node.node import Node
+from headwater.edge.websocket.websocket_filter import FilterStack, WebSocketFilter
+from headwater.edge.wire.s2_blocks import encode_block
+from headwater.federation.leaf.compression import AT_ONCE, S2Filter
 from tests.federation.lab import Lab, leafs
 from tests.federation.one_end import OneEnd
 from tests.waiting import until
@@ -105,5 +110,30 @@ async def test_a_flood_of_control_lines_leaves_others_their_turn(line: bytes) ->
         now = len(link.conn.subs) or answers.count(b"PONG\r\n")
         most, done = max(most, now - done), now
     assert most <= 512
+    link.conn.close("Client Closed")
+    theirs.close()
+
+
+@pytest.mark.parametrize("websocket", [False, True])
+async def test_what_inflates_much_leaves_others_their_turn(websocket: bool) -> None:
+    """One read brings 16 MiB of messages. A turn takes as many as a read without compression."""
+    link, message = OneEnd(), b"LMSG plain 0\r\n\r\n"
+    count = (16 << 20) // len(message)
+    content = message * count
+    ours, theirs = socket.socketpair()
+    link.conn.attach(ours)
+    reader = S2Filter("s2_fast")
+    reader.trusted = True
+    link.conn.use_filter(FilterStack(reader, WebSocketFilter()) if websocket else reader)
+    if websocket:
+        content = WebSocketFilter(server_side=False).send(content)
+    sent = s2.frames(content, partial(encode_block, thorough=True), s2.IDENTIFIER)
+    link.conn.feed(sent)
+    most = done = len(link.got)
+    while done < count:
+        await asyncio.sleep(0)
+        now = len(link.got)
+        most, done = max(most, now - done), now
+    assert most <= 2 * AT_ONCE // len(message)
     link.conn.close("Client Closed")
     theirs.close()
