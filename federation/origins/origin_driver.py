@@ -138,6 +138,14 @@ class OriginDrivers:
                 return f"the rules of the link to {conn.session.peer.name!r} do not let them pass"
         return ""
 
+    def answers_kept_out(self, account: Account, subject: str, reply: bytes) -> str:
+        """Why no answer to a request comes in, by whichever link it left; "" when one may."""
+        links = [] if self.links is None else self.links.of_account(account.name)
+        asked = [conn for conn in links if conn.principal.may_receive(subject.encode())]
+        if not asked or any(conn.principal.may_publish(reply) for conn in asked):
+            return ""
+        return f"the rules of the link to {asked[0].session.peer.name!r} do not let them pass"
+
     def stop(self) -> None:
         """End all drivers."""
         for driver in list(self.drivers):

@@ -6,7 +6,13 @@ from typing import Any
 from headwater.edge.jetstream.model.models import StreamSource
 from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.ports.draws import draw_text
-from headwater.federation.origins.origin_errors import Barred, LinkChanged, Nobody, OriginError
+from headwater.federation.origins.origin_errors import (
+    Barred,
+    KeptOut,
+    LinkChanged,
+    Nobody,
+    OriginError,
+)
 from headwater.federation.origins.origin_request import TOKEN_LENGTH
 
 ANSWER_BUSY_MAX_S = 600.0
@@ -58,7 +64,7 @@ class OriginQuestions:
             block, payload = await self._patiently(answered, timeout)
         except TimeoutError:
             self.manager.doubt(self.account)
-            raise OriginError(f"no answer from the origin on {subject!r}") from None
+            raise self._silent(subject, reply) from None
         finally:
             self.account.remove(sink)
             if self._answered is answered:
@@ -82,6 +88,13 @@ class OriginQuestions:
             waited += 0.0 if now > arrived else 1.0
             arrived = now
         raise TimeoutError
+
+    def _silent(self, subject: str, reply: bytes) -> OriginError:
+        """Why a request was not answered in time."""
+        barrier = self.manager.answers_kept_out(self.account, subject, reply) if self.api else ""
+        if barrier:
+            return KeptOut(f"answers to {subject!r} do not come in: {barrier}")
+        return OriginError(f"no answer from the origin on {subject!r}")
 
     def _nobody(self, subject: str) -> Nobody:
         """Why there is nobody to answer a request."""

@@ -152,10 +152,14 @@ async def test_a_stream_that_is_not_there_is_said(lab: Lab) -> None:
     await until(lambda: health.state == "live", "it is there", 20)
 
 
-@pytest.mark.parametrize("subject", ["$JS.hub.API.>", "$JS.M.>"])
+@pytest.mark.parametrize("subject", ["$JS.hub.API.>", "$JS.M.>", ">"])
 @pytest.mark.parametrize("rule", ["edge", "hub"])
-async def test_what_rules_keep_away_is_denied(lab: Lab, rule: str, subject: str) -> None:
-    """Requests to the origin, and its deliveries."""
+async def test_what_rules_keep_away_is_denied(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, rule: str, subject: str
+) -> None:
+    """Requests to the origin, its deliveries, or whatever it says."""
+    monkeypatch.setattr(origin_follower, "INFO_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(origin_follower, "ANSWER_TIMEOUT_S", 1.0)
     port = free_port()
     user = "{ user: leaf, password: pass"
     requests = subject == "$JS.hub.API.>"
