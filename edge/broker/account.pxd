@@ -21,6 +21,8 @@ cdef class Account:
     cdef public Py_ssize_t turned       # shadows made or ended since `tires` was true
     cdef public bint system             # it administrates: its members may speak as servers do
     cdef public unsigned long long refused      # messages of the node itself that may not go on
+    cdef public unsigned long long lookups      # of who wants a subject
+    cdef public unsigned long long walks        # lookups that no cache answered
     cdef Match match_prefix(self, const unsigned char* subject, Py_ssize_t n, Py_ssize_t fixed)
     cdef int remember(self, MatchCache cache, const unsigned char* subject, Py_ssize_t n, Match found) except -1
     cdef Match match(self, const unsigned char* subject, Py_ssize_t n)

@@ -208,10 +208,12 @@ class Account:
         """Who wants a literal subject. Remembered from the second time it is asked for."""
         found: Match
         fixed: cython.Py_ssize_t = fixed_part(subject, n)
+        self.lookups += 1
         if fixed:
             return self.match_prefix(subject, n, fixed)
         found = self.cache.find(subject, n)
         if found is None:
+            self.walks += 1
             found = self.trie.match(subject, n)
             self.remember(self.cache, subject, n, found)
         return found
@@ -247,6 +249,7 @@ class Account:
             found = self.endings.find(subject, n)
         if found is not None:
             return found
+        self.walks += 1
         # Of an inbox one token is left, of an acknowledgement several.
         walk = self.trie.walk(subject, n, fixed, subject[0] == 36)
         found = walk.result()

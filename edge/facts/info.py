@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.edge.facts.version import API_LEVEL, NATS_LEVEL, VERSION
+from headwater.edge.facts.version import API_LEVEL, NATS_LEVEL
 
 
 class NodeFacts(msgspec.Struct, kw_only=True):
@@ -31,12 +31,12 @@ class NodeFacts(msgspec.Struct, kw_only=True):
 
 
 def identity_fields(facts: NodeFacts) -> dict[str, Any]:
-    """What INFO and the page of the node both begin with: who it is, and where it listens."""
+    """What INFO and the page of the node both begin with: who it is, and where it listens. There
+    are clients that refuse an INFO with a field that nats-server's does not have."""
     return {
         "server_id": facts.server_id,
         "server_name": facts.server_name,
         "version": NATS_LEVEL,
-        "headwater": VERSION,
         "proto": 1,
         "go": f"python{platform.python_version()}",
         "host": facts.host,

@@ -67,19 +67,21 @@ def subsz(node: NodeView, options: SubszOptions | None = None) -> dict[str, Any]
 
 def interest_stats(accounts: Iterable["Account"]) -> dict[str, Any]:
     """Counts of the interest of some accounts; every change of it is a generation."""
-    size = changes = 0
+    size = changes = lookups = walks = 0
     fanouts: list[int] = []
     for account in accounts:
         size += account.trie.size
         changes += account.generation - 1
+        lookups += account.lookups
+        walks += account.walks
         fanouts += account.fanouts()
     return {
         "num_subscriptions": size,
         "num_cache": len(fanouts),
         "num_inserts": (changes + size) // 2,
         "num_removes": (changes - size) // 2,
-        "num_matches": 0,
-        "cache_hit_rate": 0.0,
+        "num_matches": lookups,
+        "cache_hit_rate": (lookups - walks) / lookups if lookups else 0,
         "max_fanout": max(fanouts, default=0),
         "avg_fanout": sum(fanouts) / len(fanouts) if fanouts else 0.0,
     }

@@ -11,6 +11,7 @@ from headwater.edge.conf.options import (
 )
 from headwater.edge.facts.info import identity_fields
 from headwater.edge.facts.moments import nanoseconds, rfc3339, uptime
+from headwater.edge.facts.version import VERSION
 from headwater.edge.monitor.pages import jsz
 from headwater.edge.monitor.pages.links import links
 from headwater.edge.observed.process import cores, usable_cores
@@ -110,7 +111,7 @@ def jetstream_varz(node: NodeView) -> dict[str, Any]:
 
 def _identity(node: NodeView) -> dict[str, Any]:
     facts = node.facts
-    fields = identity_fields(facts)
+    fields = {**identity_fields(facts), "headwater": VERSION}
     optional = {
         "auth_required": facts.auth_required,
         "tls_required": facts.tls_required,

@@ -114,6 +114,23 @@ async def test_the_fanout_is_that_of_subjects_that_were_published(pair: list[Ser
         await client.close()
 
 
+async def test_lookups_are_counted(pair: list[Server]) -> None:
+    """A subject is walked for twice at most, then its match is remembered."""
+    for server in pair:
+        client = await nats.connect(server.url("a"))
+        others = await nats.connect(server.url("a"))
+        before = server.json("/subsz?acc=A")
+        for sender in (client, others):
+            for _ in range(100):
+                await sender.publish("looked.up")
+            await sender.flush()
+        after = server.json("/subsz?acc=A")
+        assert after["num_matches"] > before["num_matches"]
+        assert 0 < after["cache_hit_rate"] < 1
+        for gone in (client, others):
+            await gone.close()
+
+
 def test_variables_of_the_process(pair: list[Server]) -> None:
     for server in pair:
         found = server.json("/debug/vars")
