@@ -59,7 +59,11 @@ def serve(flags: tuple[str, ...]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON too.")
 def demo(messages: int, edges: int, seconds: float, output: str, as_json: bool) -> None:
     """Run a fleet on loopback: outage, crash, recovery, analytics."""
-    from headwater.deploy.demo.run import run_demo
+    try:
+        from headwater.deploy.demo.run import run_demo
+    except ModuleNotFoundError as error:
+        needed = "install headwater[demo,spark]"
+        raise click.ClickException(f"{error.name} is missing here; {needed}") from error
 
     status = run_demo(
         messages=messages, edges=edges, seconds=seconds, output=output, as_json=as_json

@@ -51,7 +51,7 @@ def _declared(name: str) -> list[str]:
     try:
         return importlib.metadata.requires(name) or []
     except importlib.metadata.PackageNotFoundError as error:
-        raise NotInstalled(f"{name} is not installed; run make install") from error
+        raise NotInstalled(f"{name} is not installed; install it by pip") from error
 
 
 def _requirements(name: str) -> list[str]:
@@ -72,7 +72,9 @@ def _applies(marker: str) -> bool:
     text = marker.strip()
     if not text:
         return True
-    version = re.search(r"python_version\s*(<|<=|>|>=|==)\s*['\"](\d+)\.(\d+)['\"]", text)
+    version = re.search(
+        r"python(?:_full)?_version\s*(<=?|>=?|==)\s*['\"](\d+)\.(\d+)[\d.]*['\"]", text
+    )
     if version:
         wanted = (int(version.group(2)), int(version.group(3)))
         here = sys.version_info[:2]

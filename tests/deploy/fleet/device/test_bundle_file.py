@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.deploy.fleet.bundling.bundler import Recipe, Target, build
+from headwater.deploy.fleet.bundling.installed import base_names
 from headwater.deploy.fleet.device.bundle_file import CONTEXT, Bundle, BundleError
 from headwater.deploy.fleet.device.install import target_problem, way_back
 from headwater.deploy.fleet.device.signature import verify
@@ -130,3 +131,10 @@ def test_the_downgrade_rule() -> None:
     assert not way_back(one, {})
     assert "no way back" in way_back(two, one)
     assert "cannot read the store" in way_back(three, one)
+
+
+def test_what_older_pythons_need_is_not_looked_for() -> None:
+    """`cryptography` needs typing-extensions below 3.11 alone; pip does not install it here."""
+    needed = base_names()
+    assert "cffi" in needed
+    assert "typing-extensions" not in needed
