@@ -12,6 +12,7 @@ from headwater.edge.jetstream.replication.operations import KNOWN_VERSION
 from headwater.hub.cluster.driver import Driver
 from headwater.hub.cluster.leadership import Leadership
 from headwater.hub.cluster.peers import peer_of
+from headwater.hub.cluster.stalled_device import StalledDevice
 from headwater.hub.meta.assignment import (
     META_GROUP,
     EntriesRaised,
@@ -55,6 +56,7 @@ class MetaGroup:
         """Called when another node leads, or none."""
         self.heard_name: Callable[[int], str] = lambda number: ""
         """The name of a node by its own word; empty when it was not heard."""
+        self._device = StalledDevice()
         self.leaderless_since = driver.clock.monotonic_ns()
         self._waiting: dict[int, tuple[int, asyncio.Future[Any]]] = {}
         self._founding = 0
@@ -193,6 +195,19 @@ class MetaGroup:
         transfer.begin(raft, target)
         self.driver.touch(raft)
         return target
+
+    def _give_up_if_stalled(self, raft: Raft) -> None:
+        """A leader answers when its own device has what was decided."""
+        if raft.is_leader and self._device.look(raft, leaves=bool(raft.transfer.target)):
+            log.warning(
+                "%s: this node's device has written nothing for seconds, another node is to "
+                "lead: look at the device",
+                self.name,
+            )
+            try:
+                self.step_down(0)
+            except RaftError as error:
+                log.debug("%s: %s", self.name, error)
 
     # -- members ------------------------------------------------------------------
 
@@ -352,6 +367,7 @@ class MetaGroup:
             identity, self._founding = self._founding, 0
             self._later(Founded(identity=identity))
         self.admit()
+        self._give_up_if_stalled(raft)
         self._raise_entries(raft)
         self._warn_if_too_old()
         if self.state.rest.identity:

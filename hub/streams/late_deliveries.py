@@ -14,6 +14,7 @@ that does not, a fence on its routes says when all has come.
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -41,6 +42,10 @@ ASKED_MAX = 1000
 """Deliveries of which leaders are asked at a time; more are dropped."""
 PASSED_MAX = 1000
 """Deliveries that are remembered as passed on."""
+REPORT_SECONDS = 1.0
+"""In which dropped deliveries are counted, before a line in the log says how many."""
+UNANSWERED = f"nobody who leads the stream has answered for {ASKED_SECONDS:.0f} s"
+TOO_MANY = f"leaders are asked of {ASKED_MAX} others"
 HEARD = b"+"
 """The answer of the leader, whether the delivery counts or not."""
 REPLY_TOKENS = 9
@@ -86,6 +91,8 @@ class LateDeliveries:
         self._passed: dict[tuple[str, bytes], None] = {}
         """Deliveries that nodes asked about and this one passed on, by account and reply subject:
         an answer may be lost, and several nodes may have clients for one."""
+        self._dropped: Counter[tuple[str, str, str]] = Counter()
+        """Deliveries that no line in the log has told of yet, by account, stream and cause."""
         transport.methods["late"] = self._arrived
 
     # -- who leads -----------------------------------------------------------------
@@ -138,6 +145,7 @@ class LateDeliveries:
 
     def stop(self) -> None:
         """The node stops: wait for nothing."""
+        self._report()
         for task in list(self._tasks):
             task.cancel()
 
@@ -191,6 +199,8 @@ class LateDeliveries:
         if self._asked < ASKED_MAX:
             self._asked += 1
             self._spawn(self._ask(late))
+        else:
+            self._drop(late, TOO_MANY)
         return True
 
     async def _ask(self, late: PassedMessage) -> None:
@@ -204,8 +214,27 @@ class LateDeliveries:
                     if await self.transport.call(leader, "late", body, ASK_SECONDS) == HEARD:
                         return
                 await asyncio.sleep(PAUSE_SECONDS)
+            self._drop(late, UNANSWERED)
         finally:
             self._asked -= 1
+
+    def _drop(self, late: PassedMessage, why: str) -> None:
+        """A delivery reaches nobody. Its consumer hands it out again, unless it may not."""
+        if not self._dropped:
+            self.jetstream.kernel.loop.call_later(REPORT_SECONDS, self._report)
+        self._dropped[late.account, late.stream, why] += 1
+
+    def _report(self) -> None:
+        dropped, self._dropped = self._dropped, Counter()
+        for (account, stream, why), count in dropped.items():
+            log.warning(
+                "stream '%s > %s': %d messages that came late are not delivered, because %s: "
+                "consumers that wait for acks hand them out again, up to their max_deliver",
+                account,
+                stream,
+                count,
+                why,
+            )
 
     def _arrived(self, number: int, body: bytes) -> bytes:
         """A node asks this one about a delivery; without a word when it does not lead the

@@ -12,6 +12,7 @@ from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.cluster.leadership import Leadership
+from headwater.hub.cluster.stalled_device import StalledDevice
 from headwater.hub.raft import election, membership, reads, recovery, transfer
 from headwater.hub.raft.model.config import Config
 from headwater.hub.raft.model.errors import ChangeRefused, NotLeader, ProposalsFull
@@ -28,9 +29,6 @@ KEEP_BYTES = 1 << 20
 """Of applied entries that stay in memory for members that are a little behind."""
 FULL_TICKS = 20
 """For which a leader's storage may take nothing before another one is asked to lead."""
-STALL_TICKS = 40
-"""For which a leader's device may write nothing that the others' have, before one of them is asked
-to lead: two seconds. What waits for an ack then is refused, so a shorter pause is better borne."""
 LAST_TICKS = 4
 """That a leader waits for acks of what it has taken, before another one is asked to lead."""
 EAGER_TICKS = (0, 1, 3, 6)
@@ -115,9 +113,7 @@ class StreamGroup:
         """This node is to lead first, and nobody has ever led: it need not wait for silence."""
         self._stood = -1
         self._refuses_since = 0
-        self._stalls_since = 0
-        self._durable = -1
-        """Up to where this node's device had the log when it was looked at last."""
+        self._device = StalledDevice()
         self.led_in = -1
         """The last term in which the stream lived here; -1 for none."""
         self._fitting: tuple[Config | None, Any] = (None, None)
@@ -441,11 +437,7 @@ class StreamGroup:
     def _give_up_if_stalled(self, raft: Raft, stream: Stream) -> None:
         """A leader acknowledges what its own device has, too. When that writes nothing and the
         others' do, one of them is to lead."""
-        rows = raft.log
-        if rows.durable >= rows.committed or rows.durable != self._durable:
-            self._durable, self._stalls_since = rows.durable, raft.ticks
-        elif raft.ticks - self._stalls_since >= STALL_TICKS and not self.farewell:
-            self._stalls_since = raft.ticks
+        if self._device.look(raft, leaves=self.farewell is not None):
             log.warning(
                 "stream '%s': this node's device has written nothing for seconds, another node "
                 "is to lead: look at the device",

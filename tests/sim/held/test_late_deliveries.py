@@ -1,5 +1,8 @@
 """Deliveries of a leader that was replaced, which a line kept until another node led."""
 
+import pytest
+
+from headwater.hub.streams import late_deliveries
 from tests.sim.held.members import Member
 from tests.sim.held.story import Story
 
@@ -82,3 +85,40 @@ def test_a_new_leader_that_is_away_is_asked_again(story: Story) -> None:
     assert late[0].startswith(b"$JS.ACK.S.C.1.1.1.")
     story.world.sleep(2)
     assert sum(reply.startswith(b"$JS.ACK.S.C.1.1.1.") for reply in late) == 1
+
+
+def keep_one_back(story: Story) -> None:
+    """A message that was written down comes late to a node which cannot ask who leads."""
+    leader, (one, _) = members_of(story)
+    story.mesh.mute(leader.name, one.name)
+    pull(one, "_INBOX.late", [])
+    story.world.sleep(0.2)
+    story.mesh.mute(leader.name)
+    new = another_leads(story, leader)
+    story.world.sleep(0.2)
+    story.mesh.part(one.name, new.name, silently=False)
+    story.mesh.unmute(leader.name)
+
+
+def test_what_nobody_answers_for_is_logged_when_it_is_dropped(
+    story: Story, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A consumer that may deliver once has lost it."""
+    monkeypatch.setattr(late_deliveries, "ASKED_SECONDS", 3.0)
+    keep_one_back(story)
+    story.world.sleep(2)
+    assert "not delivered" not in caplog.text
+    story.world.sleep(4)
+    assert "S': 1 messages that came late are not delivered" in caplog.text
+    assert late_deliveries.UNANSWERED in caplog.text
+
+
+def test_what_is_too_much_to_ask_about_is_logged(
+    story: Story, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is dropped at once."""
+    monkeypatch.setattr(late_deliveries, "ASKED_MAX", 0)
+    keep_one_back(story)
+    story.world.sleep(3)
+    assert "S': 1 messages that came late are not delivered" in caplog.text
+    assert late_deliveries.TOO_MANY in caplog.text
