@@ -237,6 +237,9 @@ class Questions:
             raise refused
         finally:
             for each in tasks:
+                # What a node refuses when another one has accepted is no fault, and the loop would
+                # log it as one. It may come behind the cancellation.
+                each.add_done_callback(_disregard)
                 each.cancel()
 
     async def everybody(self, method: str, body: bytes, timeout: float = 2.0) -> dict[int, bytes]:
@@ -250,3 +253,9 @@ class Questions:
             if isinstance(result, bytes):
                 found[number] = accepted(result)
         return found
+
+
+def _disregard(task: "asyncio.Task[bytes]") -> None:
+    """Nobody needs to know how an attempt ended."""
+    if not task.cancelled():
+        task.exception()

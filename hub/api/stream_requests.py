@@ -368,7 +368,7 @@ class StreamRequests:
         found = [known.name for known in self.cluster.state.named(js.name, request.subject)]
         offset = min(max(request.offset, 0), len(found))
         page = found[offset : offset + NAMES_LIMIT]
-        return StreamNames(total=len(found), offset=offset, streams=page or None)
+        return StreamNames(total=len(found), offset=offset, streams=page if found else None)
 
     async def listing(
         self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context

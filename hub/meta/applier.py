@@ -34,8 +34,8 @@ class Groups(Protocol):
     def change(self, assignment: Assignment) -> None:
         """A stream that is here has another configuration or other replicas."""
 
-    def delete(self, assignment: Assignment) -> None:
-        """Remove what is here of a stream for good."""
+    def delete(self, assignment: Assignment, for_good: bool = False) -> None:
+        """Remove what is here of a stream: `for_good`, or because it has left this node."""
 
     def delete_gone(self, gone: Container[str]) -> None:
         """Remove what is here of streams whose incarnations were deleted."""
@@ -227,7 +227,7 @@ class Applier:
             return
         stream = self.local(gone)
         if gone.group != NO_GROUP and self.groups is not None:
-            self.groups.delete(gone)
+            self.groups.delete(gone, for_good=True)
         elif stream is not None:
             self._delete(self.jetstream.account_js(gone.account), stream)
         self.unknown.pop(gone.incarnation, None)

@@ -7,6 +7,7 @@ from typing import Any
 
 from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.consumer.consumer_saving import save_all
+from headwater.edge.jetstream.progress import consumer_events
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.storage.format.errors import StoreError
@@ -33,6 +34,8 @@ LAST_TICKS = 4
 """That a leader waits for acks of what it has taken, before another one is asked to lead."""
 EAGER_TICKS = (0, 1, 3, 6)
 """Ticks after a group was founded at which its first leader stands."""
+FOUNDED = 1
+"""Index of the entry that a group begins with."""
 HOLD_BYTES = 32 << 20
 """Of those that stay for members that are further behind; then they get a snapshot."""
 
@@ -323,6 +326,8 @@ class StreamGroup:
         stream.replicator.use_confirm(self._confirm)
         # Replicas that were made before a change and after it have begun with another one each.
         self._configure(stream, again=self.wanted.version > 0)
+        if self.wanted.version == 0 and _is_first(raft):
+            self._advise(stream, "create")
         self.on_leader(stream)
         self.on_publishes(stream)
 
@@ -377,12 +382,19 @@ class StreamGroup:
 
     def change(self, wanted: Any) -> None:
         """The cluster says something else of the stream."""
-        self.wanted = wanted
+        before, self.wanted = self.wanted, wanted
         if self.raft is not None:
             recovery.look_for(self.raft, wanted.peers)
         stream = self.stream
         if stream is not None:
             self._configure(stream)
+            asked = wanted.version > before.version and before.change is None
+            if asked or wanted.stream_config != before.stream_config:
+                self._advise(stream, "modify")
+
+    def _advise(self, stream: Stream, action: str) -> None:
+        """Say what was done with a stream that lives here: its other nodes do not."""
+        self.machine.jetstream.advisories.stream_action(stream, action)
 
     def _reconcile(self, raft: Raft) -> None:
         """Make the members those that the cluster wants, one change at a time."""
@@ -547,12 +559,27 @@ class StreamGroup:
         known = [answers.get(voter) for voter in voters]
         return all(each is not None and each.config.incarnation(node) is None for each in known)
 
-    def end(self) -> None:
-        """Nothing of the stream lives here any more; what is stored stays."""
+    def advise_end(self) -> None:
+        """Say that the stream and its consumers are deleted, when it lives here."""
+        stream = self.stream
+        if stream is not None:
+            for consumer in stream.consumers.values():
+                consumer_events.deleted(consumer)
+            self._advise(stream, "delete")
+
+    def end(self, reason: str = stream_lifecycle.REPLACED) -> None:
+        """Nothing of the stream lives here any more; what is stored stays. `reason` is for who
+        waits for messages."""
         self.expect(False)
         if self.machine.lives:
             self.on_ending(self.led_in)
-            self.machine.quiet()
+            self.machine.quiet(reason)
         self._look_who_leads(False)
         self.machine.forget()
         self.reads.give_up()
+
+
+def _is_first(raft: Raft) -> bool:
+    """Whether nobody has led this group before the present term: a group begins with one entry,
+    which says who is in it."""
+    return raft.log.base_index == FOUNDED and raft.log.term(FOUNDED + 1) == raft.term

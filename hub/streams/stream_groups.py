@@ -8,6 +8,7 @@ from collections.abc import Callable, Container
 from typing import Any, Protocol
 
 from headwater.edge.jetstream.account import stream_lifecycle
+from headwater.edge.jetstream.consumer.delivery import DELETED
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
@@ -303,8 +304,8 @@ class StreamGroups:
         if group.raft is not None:
             self.driver.touch(group.raft)
 
-    def delete(self, assignment: Any) -> None:
-        """Remove what is here of a stream: for good, or because its group took this node out.
+    def delete(self, assignment: Any, for_good: bool = False) -> None:
+        """Remove what is here of a stream: `for_good`, or because its group took this node out.
         Raises StoreError, OSError."""
         number = assignment.group
         group = self.groups.get(number)
@@ -314,7 +315,9 @@ class StreamGroups:
         elif self._left(number):
             commit_log.delete_state(LEFT_OWNER, key)
         if group is not None:
-            group.end()
+            if for_good:
+                group.advise_end()
+            group.end(DELETED if for_good else stream_lifecycle.REPLACED)
         self.driver.drop(number)
         self.driver.store.erase(number)
         self._forget(number)
@@ -339,7 +342,7 @@ class StreamGroups:
         for assignment in list(self.wanted.values()):
             if assignment.incarnation in gone:
                 log.info("stream '%s > %s' was deleted", assignment.account, assignment.name)
-                self.delete(assignment)
+                self.delete(assignment, for_good=True)
         store = self.driver.store
         for number, replica in list(store.replicas.items()):
             if number in self.wanted or replica.store is None:

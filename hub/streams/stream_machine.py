@@ -193,14 +193,15 @@ class StreamMachine:
         stream_lifecycle.lead(self.account(store), stream)
         return stream
 
-    def quiet(self) -> None:
-        """This node leads no more: end the stream, and go on with what is committed."""
+    def quiet(self, reason: str = stream_lifecycle.REPLACED) -> None:
+        """This node leads no more: end the stream, and go on with what is committed. `reason` is
+        for who waits for messages."""
         stream = self.stream
         if stream is None or stream.replicator is None:
             return
         store: Any = stream.store
         stream.replicator.close()
-        stream_lifecycle.detach(self.account(store), stream)
+        stream_lifecycle.detach(self.account(store), stream, reason)
         stream.replicator = None  # type: ignore[assignment]  # None without a group's leadership
         self.stream = self.reads.stream = None
         if not store.closed:

@@ -6,6 +6,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from headwater.edge.jetstream.consumer import consumer_recovery, consumer_wiring
+from headwater.edge.jetstream.consumer.delivery import DELETED
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.host import Host
 from headwater.edge.jetstream.model.models import StreamConfig
@@ -22,6 +23,9 @@ from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.segments.file_store import FileStore
+
+REPLACED = "Leadership Change"
+"""What waiting pulls hear of a stream that another node leads, or another one replaces."""
 
 
 class StreamOwner(Protocol):
@@ -150,15 +154,20 @@ def lead(js: StreamOwner, stream: Stream) -> None:
     revive_consumers(stream)
 
 
-def detach(js: StreamOwner, stream: Stream) -> None:
-    """End a stream whose group its node leads no more. `follow` goes on with its store."""
+def detach(js: StreamOwner, stream: Stream, reason: str = REPLACED) -> None:
+    """End a stream whose group its node leads no more. `follow` goes on with its store, unless
+    `reason` says that it is deleted."""
     if js.streams.get(stream.name) is stream:
         del js.streams[stream.name]
         js.subjects.leave(stream)
         stream.usage.reserve(-max(stream.config.max_bytes, 0))
     if not stream.deleted:
         stream.answers.abandon(errors.CLUSTER_NOT_AVAIL.error())
-    stop(stream, "Leadership Change", deleted=True)
+    if reason == DELETED:
+        for consumer in stream.consumers.values():
+            # Its state goes with the store; a leader that was cannot propose that.
+            consumer.key = b""
+    stop(stream, reason, deleted=True)
 
 
 def recover(js: StreamOwner, meta: bytes, store: Any) -> Stream:
@@ -417,7 +426,7 @@ def _replace(js: StreamOwner, stream: Stream, store: Any) -> list[tuple[str, Any
     meta, old = storage.meta_of(stream.store), stream.store
     js.subjects.leave(stream)
     stream.usage.reserve(-max(stream.config.max_bytes, 0))
-    stop(stream, "Leadership Change", deleted=True)
+    stop(stream, REPLACED, deleted=True)
     if meta is None:
         storage.delete_stream(old)
         return consumers
@@ -445,5 +454,5 @@ def delete(js: StreamOwner, stream: Stream) -> Awaitable[None] | None:
     stream.usage.reserve(-max(stream.config.max_bytes, 0))
     for consumer in stream.consumers.values():
         consumer_events.deleted(consumer)
-    stop(stream, "Consumer Deleted", deleted=True)
+    stop(stream, DELETED, deleted=True)
     return js.node.delete_store(stream)

@@ -12,7 +12,7 @@ from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.errors import JetStreamError, invalid_config
 from headwater.edge.jetstream.model.models import NO_POLICY, ConsumerConfig, StreamConfig
 from headwater.edge.jetstream.model.names import valid_name
-from headwater.edge.jetstream.model.times import SECOND, ZERO_TIME, parse_time
+from headwater.edge.jetstream.model.times import SECOND, ZERO_TIME, format_duration, parse_time
 from headwater.edge.subjects.subject_tree import Steps, SubjectTree
 from headwater.edge.subjects.tokens import (
     clean_word,
@@ -264,7 +264,8 @@ def _check_caps(config: ConsumerConfig, stream: StreamConfig, limits: Limits) ->
         if 0 < most < config.max_ack_pending:
             raise errors.CONSUMER_MAX_PENDING_ACK_EXCESS.error(limit=most)
     if 0 < caps.inactive_threshold < config.inactive_threshold:
-        raise errors.CONSUMER_INACTIVE_THRESHOLD_EXCESS.error(limit=caps.inactive_threshold)
+        most_text = format_duration(caps.inactive_threshold)
+        raise errors.CONSUMER_INACTIVE_THRESHOLD_EXCESS.error(limit=most_text)
 
 
 def _check_filters(config: ConsumerConfig) -> None:

@@ -23,6 +23,7 @@ cdef class IngestSink(Sink):
     cdef int store_checked(self, Msg* m, PublishHeaders* h, bytes extra) except -1
     cdef int finish(self, Msg* m, PublishHeaders* h, bytes msg_id, bytes extra) except -1
     cdef bint refused_rights(self, Msg* m, PublishHeaders* h) except -1
+    cdef bint answered_before(self, Msg* m, PublishHeaders* h) except -1
     cdef bint answered_by_headers(self, Msg* m, PublishHeaders* h) except -1
     cdef bint refused_expectations(self, Msg* m, PublishHeaders* h) except -1
     cdef bint refused_subject_last(self, Msg* m, PublishHeaders* h) except -1

@@ -213,6 +213,10 @@ async def test_limits_for_consumers_that_are_there(
         {},
     ):
         steps.append(update("L", consumer_limits=limits))
+    # An hour and a half, and more than the stream allows.
+    steps.append(update("L", consumer_limits={"inactive_threshold": 5400 * 10**9}))
+    longer = {**config, "name": "d", "inactive_threshold": 5401 * 10**9}
+    steps.append(("CONSUMER.CREATE.L.d", {"stream_name": "L", "config": longer}))
     await compare([*steps, ("STREAM.DELETE.L",)])
 
 
