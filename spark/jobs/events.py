@@ -77,8 +77,10 @@ def read_events(
 
 def event_columns(frame: "DataFrame", kind: EventKind) -> "DataFrame":
     """Columns stream, sequence, key, t_us, counter, value; `key` is null for messages without
-    one."""
+    one. What tells no time, or one in no year from 1 to 9999, has that of its arrival."""
     from pyspark.sql import functions as f
+
+    from headwater.spark.jobs.window_source import FIRST_US, LAST_US
 
     way, _, rest = kind.by.partition(":")
     key = f.col("_subject")
@@ -88,7 +90,8 @@ def event_columns(frame: "DataFrame", kind: EventKind) -> "DataFrame":
         key = f.col(rest)
     moment = f.unix_micros("_timestamp")
     if kind.message_time:
-        moment = f.coalesce("t_us", f.unix_micros("ts"), moment)
+        told = f.coalesce("t_us", f.unix_micros("ts"))
+        moment = f.when(told.between(FIRST_US, LAST_US), told).otherwise(moment)
     return frame.select(
         f.col("_stream").alias("stream"),
         f.col("_sequence").alias("sequence"),

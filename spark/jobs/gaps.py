@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 #: Sequences in which one task looks for gaps by itself.
 _BUCKET = 1 << 16
 
+_LONG_MAX = (1 << 63) - 1
+
 
 @dataclass(frozen=True)
 class GapsResult:
@@ -163,12 +165,15 @@ def count_events(events: "DataFrame", expected: Expectation) -> dict[str, int]:
 def sum_steps(steps: "DataFrame") -> dict[str, int]:
     from pyspark.sql import functions as f
 
-    return steps.agg(
+    # Two gaps of a counter may lack more than 64 bits hold.
+    missing = f.sum(f.col("missing").cast("decimal(20,0)"))
+    row = steps.agg(
         f.count_if(f.col("missing") > 0).alias("gaps"),
-        f.coalesce(f.sum("missing"), f.lit(0)).alias("missing"),
+        f.coalesce(missing, f.lit(0)).alias("missing"),
         f.count_if(f.col("step") < 0).alias("restarts"),
         f.count_if(f.col("step") == 0).alias("repeats"),
-    ).collect()[0].asDict()
+    ).collect()[0]
+    return {name: int(count) for name, count in row.asDict().items()}
 
 
 def find_steps(events: "DataFrame", expected: Expectation) -> "DataFrame":
@@ -184,12 +189,14 @@ def find_steps(events: "DataFrame", expected: Expectation) -> "DataFrame":
             "*", missing.cast("long").alias("missing"), f.lit(1).alias("step")
         )
     pairs = counter_pairs(events) if expected.kind.counter else sequence_pairs(events)
-    step = f.col("after") - f.col("before")
+    # A device may send any number. What is farther apart than 64 bits tell counts as so far.
+    farthest = f.when(f.col("after") > f.col("before"), _LONG_MAX).otherwise(-_LONG_MAX)
+    step = f.coalesce(f.try_subtract("after", "before"), farthest)
     return pairs.where(step != 1).select(
         "key",
-        (f.col("before") + 1).alias("first"),
-        (f.col("after") - 1).alias("last"),
-        f.greatest(step - 1, f.lit(0)).alias("missing"),
+        f.try_add("before", f.lit(1)).alias("first"),
+        f.try_subtract("after", f.lit(1)).alias("last"),
+        f.when(step > 1, step - 1).otherwise(0).cast("long").alias("missing"),
         step.alias("step"),
     )
 

@@ -197,6 +197,23 @@ def test_gaps_of_counters_and_times_are_found_exactly(
 
 
 @pytest.mark.usefixtures("one_server")
+def test_gaps_of_the_largest_numbers_are_found(spark: Any, server: Any, fill: Callable) -> None:
+    """A broken device counts to where 64 bits end, and has its clock there."""
+    most = (1 << 63) - 1
+    counts = (-most - 1, most, -most - 1, most)
+    body = b'{"n": %d, "t_us": %d}'
+    fill("FAR", [(f"FAR.{key}", body % (n, n), None) for key in "ab" for n in counts])
+    source = server.options("FAR")
+    far = run_gaps(source, Expectation(EventKind(counter="n")), spark=spark)
+    assert (far.gaps, far.restarts, far.unknown) == (4, 2, 0)
+    assert far.missing == 4 * (most - 1)
+    first = {"key": "FAR.a", "first": -most, "last": most - 1, "missing": most - 1}
+    assert far.findings[0] == first
+    kind = EventKind(message_time=True)
+    assert run_gaps(source, Expectation(kind, every="1h"), spark=spark).gaps == 0
+
+
+@pytest.mark.usefixtures("one_server")
 def test_gaps_of_sequences_are_found_over_the_bounds_of_buckets(
     spark: Any, server: Any, fill: Callable, run: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
