@@ -16,6 +16,7 @@ _EXECUTORS = {
     ),
     r"JAVA_GATEWAY_EXITED": "Java did not start; look into: headwater spark doctor",
 }
+_TRACEBACK = "Traceback (most recent call last)"
 
 
 def spark_reason(text: str) -> str:
@@ -34,4 +35,8 @@ def spark_reason(text: str) -> str:
     lines = [line.strip(": ") for line in text.splitlines() if line.strip()]
     # The bridge to the JVM names its call first, and then what happened.
     told = [line for line in lines[:2] if not line.startswith("An error occurred while calling")]
+    if told and told[0].endswith(_TRACEBACK):
+        # What a batch of a stream raised comes last, behind the places it went through.
+        raised = re.findall(r"^(?:[a-z_]+\.)*[A-Z]\w*: .+", text, re.MULTILINE)
+        told = [line.partition(": ")[2] for line in raised[-1:]] or told
     return told[0] if told else "Spark failed without a message"

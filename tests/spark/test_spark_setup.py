@@ -142,6 +142,13 @@ def test_the_reason_is_found_in_a_long_error() -> None:
     assert spark_reason("first\nsecond") == "first"
     bridge = "An error occurred while calling o1.parquet.\n: java.io.IOException: full"
     assert spark_reason(bridge) == "java.io.IOException: full"
+    batch = (
+        "[STREAM_FAILED] Query [id = 1] ended: Return Message: Traceback (most recent call last):\n"
+        '  File "/x/gaps.py", line 171, in sum_steps\n'
+        "pyspark.errors.exceptions.captured.ArithmeticException: [OVERFLOW] too large: 1\n"
+        "== DataFrame ==\n"
+    )
+    assert spark_reason(batch) == "[OVERFLOW] too large: 1"
 
 
 @pytest.mark.parametrize(
