@@ -38,11 +38,14 @@ def write_files(options: Options, ports: dict[str, list[str]]) -> None:
 
 
 def remove_files(options: Options) -> None:
-    """Remove what `write_files` has written, as far as it is there."""
-    for path in [options.pid_file, options.ports_file_dir and _ports_file(options)]:
-        if path:
-            with contextlib.suppress(OSError):
-                Path(path).unlink(missing_ok=True)
+    """Remove what `write_files` has written, as far as it is there. A pid file that names another
+    process by now stays: a node that was started meanwhile is found by it."""
+    with contextlib.suppress(OSError):
+        if options.pid_file and Path(options.pid_file).read_text() == str(os.getpid()):
+            Path(options.pid_file).unlink()
+    with contextlib.suppress(OSError):
+        if options.ports_file_dir:
+            _ports_file(options).unlink()
 
 
 def _ports_file(options: Options) -> Path:

@@ -69,6 +69,7 @@ INFO = api("CONSUMER.INFO.%.C", None)
 FAR = 2**63 - 1
 TOO_HIGH = [("Nats-Required-Api-Level", "99")]
 LOW = [("Nats-Required-Api-Level", "1")]
+FIRST = {"name": "%", "subjects": ["%.>"]}
 FULL = api("STREAM.INFO.%", {"subjects_filter": ">", "deleted_details": True})
 
 
@@ -131,6 +132,10 @@ SOURCES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 MIRROR = {"name": "%M", "mirror": {"name": "%"}, "subject_transform": {"src": ">", "dest": "z.>"}}
 HISTORIES: dict[str, list[Step]] = {
+    "the first sequence of an update is shown, and changes nothing": [
+        STREAM, api("STREAM.UPDATE.%", {**FIRST, "first_seq": 10}), FULL,
+        api("STREAM.CREATE.%", FIRST), publish("a"), api("STREAM.UPDATE.%", FIRST), FULL,
+    ],
     "a mirror gives its messages other subjects": [
         STREAM, publish("a"), api("STREAM.CREATE.%M", MIRROR), wait(1.6), publish("b"), wait(0.6),
         api("STREAM.INFO.%M", {"subjects_filter": ">"}), api("STREAM.MSG.GET.%M", {"seq": 1}),

@@ -346,8 +346,6 @@ def checked_update(old: StreamConfig, wanted: StreamConfig, scope: Scope) -> Str
         raise errors.STREAM_MIRROR_NOT_UPDATABLE.error()
     # nats-server takes such a filter here, and copies nothing then.
     stream_sources.check_filters(new)
-    # The first sequence says where a stream began; later configurations only repeat it.
-    new.first_seq = old.first_seq
     if new.sealed:
         new.max_age = 0
         new.discard = "new"
