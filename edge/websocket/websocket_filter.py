@@ -130,7 +130,9 @@ class WebSocketFilter:
 
     def _next_piece(self) -> bytes:
         data = bytes(self._untaken[:TAKEN_BYTES_MAX])
-        self._untaken = self._untaken[TAKEN_BYTES_MAX:]
+        # An empty part of a view would keep the whole message.
+        rest = self._untaken[TAKEN_BYTES_MAX:]
+        self._untaken = rest if rest else memoryview(b"")
         return data
 
     def _answer_close(self, event: CloseConnection) -> None:

@@ -146,7 +146,8 @@ class S2Filter:
             pieces.append(block)
             size += len(block)
         whole = b"".join(pieces)
-        self._untaken = memoryview(whole)[AT_ONCE:]
+        # An empty part of a view would keep the whole.
+        self._untaken = memoryview(whole)[AT_ONCE:] if size > AT_ONCE else memoryview(b"")
         self.more = size >= AT_ONCE
         return whole[:AT_ONCE] if size > AT_ONCE else whole
 

@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -12,6 +13,7 @@ import pytest
 
 from headwater.edge.jetstream.model import s2
 from headwater.edge.node.node import Node
+from headwater.edge.websocket import websocket_filter
 from headwater.edge.websocket.websocket_filter import FilterStack, WebSocketFilter
 from headwater.edge.wire.s2_blocks import encode_block
 from headwater.federation.leaf.compression import AT_ONCE, S2Filter
@@ -137,3 +139,30 @@ async def test_what_inflates_much_leaves_others_their_turn(websocket: bool) -> N
     assert most <= 2 * AT_ONCE // len(message)
     link.conn.close("Client Closed")
     theirs.close()
+
+
+@pytest.mark.parametrize("websocket", [False, True])
+def test_what_was_handed_on_is_not_kept(
+    websocket: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link that is idle again holds nothing of what came, in one WebSocket message or more."""
+    body = bytes((4 << 20) + 300_000)
+    monkeypatch.setattr(websocket_filter, "FRAME_BYTES_MAX", len(body))
+    reader: S2Filter | WebSocketFilter
+    if websocket:
+        reader = WebSocketFilter(compression=True)
+        sent = WebSocketFilter(server_side=False, compression=True).send(body)
+    else:
+        reader = S2Filter("s2_fast")
+        reader.trusted = True
+        sent = s2.frames(body, encode_block, s2.IDENTIFIER)
+    tracemalloc.start()
+    try:
+        taken = len(reader.receive(sent))
+        while reader.more:
+            taken += len(reader.receive(b""))
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken == len(body)
+    assert kept < 100_000
