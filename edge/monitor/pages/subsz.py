@@ -7,7 +7,7 @@ import msgspec
 
 from headwater.edge.facts.moments import rfc3339
 from headwater.edge.monitor.errors import MonitorError
-from headwater.edge.monitor.pages.connz import sub_detail
+from headwater.edge.monitor.pages.connz import sub_detail, text
 from headwater.edge.monitor.query import Query
 from headwater.edge.view.node_view import NodeView
 from headwater.security.subjects import is_valid_publish_subject, matches
@@ -93,6 +93,25 @@ def _details(node: NodeView, options: SubszOptions) -> Iterable[dict[str, Any]]:
             continue
         for sub in list(conn.subs.values()):
             yield sub_detail(conn, sub, conn.account.name)
+    for account in node.accounts.values():
+        if options.account in ("", account.name):
+            yield from _own_details(account)
+
+
+def _own_details(account: "Account") -> Iterable[dict[str, Any]]:
+    """What the node itself listens on, as nats-server lists that of its internal clients; cid 0
+    is no connection's."""
+    for number, sink in enumerate(account.trie.everything(), 1):
+        if sink.owner is None and not sink.remote:
+            yield {
+                "account": account.name,
+                "account_tag": account.name,
+                "subject": text(sink.subject),
+                **({} if sink.queue is None else {"qgroup": text(sink.queue)}),
+                "sid": str(number),
+                "msgs": sink.delivered,
+                "cid": 0,
+            }
 
 
 def _selected(detail: dict[str, Any], test: str) -> bool:

@@ -131,6 +131,16 @@ async def test_lookups_are_counted(pair: list[Server]) -> None:
             await gone.close()
 
 
+def test_what_the_server_listens_on_is_listed(pair: list[Server]) -> None:
+    for server in pair:
+        asked = server.json("/subsz?subs=1&test=$SYS.REQ.SERVER.PING.VARZ")["subscriptions_list"]
+        assert any(row["subject"].startswith("$SYS.REQ.SERVER.PING") for row in asked)
+        assert {row["account"] for row in asked} == {"SYS"}
+        every = server.json("/subsz?subs=1&limit=5")
+        assert every["total"] == every["num_subscriptions"]
+        assert len(every["subscriptions_list"]) == 5
+
+
 def test_variables_of_the_process(pair: list[Server]) -> None:
     for server in pair:
         found = server.json("/debug/vars")
