@@ -248,6 +248,7 @@ class NodeJetStream:
             disk_budget=disk_budget(self.options),
             open_pages=open_pages(self.options),
             pack_indexes=self.options.headwater.profile == "edge",
+            bundles=self.options.headwater.profile == "edge",
             scrub_rate=self.options.headwater.scrub_rate,
             scrub_pause=self.options.headwater.scrub_pause,
             progress=self.progress,

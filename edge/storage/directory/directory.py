@@ -27,10 +27,12 @@ from headwater.edge.storage.directory.store_lock import process_of
 from headwater.edge.storage.format.errors import FormatError, StoreError, StoreLocked
 from headwater.edge.storage.format.problem import Problem, ProblemKind
 
-FORMAT = 2
+FORMAT = 3
 """The newest that this program knows. Stores are made with the first; those of nodes of a cluster
-have the second, whose log may hold messages in entries."""
+have the second, whose log may hold messages in entries; in the third there may be bundles."""
 FIRST_FORMAT = 1
+ENTRIES_FORMAT = 2
+BUNDLES_FORMAT = 3
 ENTRY_KEYS = "log.keys"
 OWN_NAMES = {
     "HEADWATER", "ballast", "lock", "clean", "slots", "log", "streams", "quarantine", "trash",
@@ -177,12 +179,12 @@ class StoreDirectory:
                 return known
         return found.most_common(1)[0][0] if found else b""
 
-    def raise_format(self) -> None:
-        """What only the newest format has may be written from now on: older programs refuse the
-        folder. Raises OSError."""
+    def raise_format(self, least: int) -> None:
+        """What only formats from `least` on have may be written from now on: programs that do not
+        know them refuse the folder. Raises OSError."""
         identity = json.loads(self._identity)
-        if identity["format"] < FORMAT:
-            self._identity = json.dumps({**identity, "format": FORMAT}).encode()
+        if identity["format"] < least:
+            self._identity = json.dumps({**identity, "format": least}).encode()
             TwoCopyFile(self.root / "HEADWATER").replace(self._identity)
 
     def write_identity(self) -> bool:

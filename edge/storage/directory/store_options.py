@@ -34,6 +34,9 @@ class StoreOptions:
     pack_indexes: bool = False
     """Whether index files of segments are written packed: fewer bytes, more time of the processor.
     Both kinds are read."""
+    bundles: bool = False
+    """Whether short messages that are gathered for one sync share a header in the log: fewer bytes,
+    and programs that know format 2 alone refuse the folder."""
     scrub_rate: int = 0
     """Bytes per second that the scrubber reads; 0: it does not."""
     scrub_pause: float = 86400.0

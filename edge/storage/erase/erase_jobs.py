@@ -11,11 +11,16 @@ from typing import NamedTuple
 
 from headwater.edge.ports import files
 from headwater.edge.storage.erase.erase_kept import erase_kept
-from headwater.edge.storage.erase.erase_rows import IN_LOG_FILE, IN_SEGMENT
+from headwater.edge.storage.erase.erase_rows import IN_BUNDLE, IN_LOG_FILE, IN_SEGMENT
 from headwater.edge.storage.format.errors import invariant
 from headwater.edge.storage.format.record_layout import (
+    BUNDLE,
+    BUNDLED_BYTES,
     HEADER_BYTES,
     MESSAGE,
+    bundled,
+    bundled_crc,
+    erased_bundled,
     erased_record,
     read_header,
 )
@@ -38,17 +43,21 @@ class Location(NamedTuple):
     sequence: int
     timestamp: int
     where: int
-    """`IN_LOG_FILE` or `IN_SEGMENT`."""
+    """`IN_LOG_FILE`, `IN_SEGMENT` or `IN_BUNDLE`."""
     number: int
     generation: int
+    """Of a segment; the offset of the bundle for a message in one."""
     offset: int
     size: int
-    """Bytes of the whole record."""
+    """Bytes of the whole record, or of head and body in a bundle."""
 
 
 def encode_locations(locations: list[Location]) -> bytes:
     """The body of an ERASE record: what is written over can only be records."""
-    sound = all(at.offset and at.size >= HEADER_BYTES for at in locations)
+    sound = all(
+        at.offset and at.size >= (BUNDLED_BYTES if at.where == IN_BUNDLE else HEADER_BYTES)
+        for at in locations
+    )
     invariant(sound, "what is to be erased is no record")
     return b"".join(LOCATION.pack(*location) for location in locations)
 
@@ -182,6 +191,41 @@ def record_for(stream: int, location: Location, seed: int) -> bytes:
     )
 
 
+class InBundle(NamedTuple):
+    """A message of a bundle that is to be overwritten."""
+
+    whole: bool
+    """Whether it verifies: an overwriting that a crash interrupted leaves one that does not."""
+    new: bytes
+
+
+def in_bundle(segment: LogSegment, stream: int, location: Location, seed: int) -> InBundle | None:
+    """What is to stand at a location in a bundle of the log; None when it is another one's now."""
+    at = location.generation
+    if not DATA_START <= at < location.offset < segment.capacity:
+        return None
+    data = segment.bytes_at(at, min(segment.capacity - at, location.offset + location.size - at))
+    header = read_header(data, 0, seed)
+    if (
+        header is None
+        or header.kind != BUNDLE
+        or (header.stream, header.segment, header.offset) != (stream, location.number, at)
+        or not 0 <= location.sequence - header.sequence < header.subject_len
+    ):
+        return None
+    where = HEADER_BYTES
+    for sequence, message in bundled(data, 0, header):
+        if sequence == location.sequence:
+            if (where, len(message)) != (location.offset - at, location.size):
+                return None
+            place = (sequence, location.number, location.offset)
+            crc = message[BUNDLED_BYTES - 4 : BUNDLED_BYTES]
+            whole = crc == bundled_crc(*place, message)
+            return InBundle(whole, erased_bundled(*place, message))
+        where += len(message)
+    return None
+
+
 def cut_tail(path: Path, end: int, again: bool) -> None:
     """Cut off what an unfinished checkpoint left behind the end of a segment."""
     if path.exists() and (again or path.stat().st_size > end):
@@ -210,11 +254,18 @@ def redo_in_log(segment: LogSegment, end: int, rows: list[tuple[int, Location]],
     something was only half overwritten. Raises OSError."""
     half = False
     for stream, location in rows:
-        if location.where != IN_LOG_FILE or location.number != segment.number:
+        if location.where == IN_SEGMENT or location.number != segment.number:
             continue
         if location.offset + location.size > min(end, segment.capacity):
             continue
         old = segment.bytes_at(location.offset, location.size)
+        if location.where == IN_BUNDLE:
+            found = in_bundle(segment, stream, location, seed)
+            if found is not None:
+                half = half or not found.whole
+                segment.fill(found.new, location.offset)
+                overwrite(segment.slot.path, location.offset, found.new)
+            continue
         new = record_for(stream, location, seed)
         if old != new and not fits(old, 0, stream, location, seed, True):
             continue

@@ -8,8 +8,11 @@ from pathlib import Path
 
 from headwater.edge.ports import files
 from headwater.edge.storage.format.record_layout import (
+    BUNDLE,
     HEADER_BYTES,
     MESSAGE,
+    bundled,
+    erased_bundled,
     erased_record,
     read_header,
 )
@@ -48,6 +51,7 @@ def erase_in(path: Path, wanted: set[tuple[int, int]], seed: int) -> int:
             new = overwriting(data, at, wanted, seed)
             if new is not None:
                 parts.append((at, new))
+            parts += in_bundle(data, at, wanted, seed)
         at = data.find(MAGIC, at + 1)
     if parts:
         fd = files.open_file(path, files.EXISTING)
@@ -58,6 +62,30 @@ def erase_in(path: Path, wanted: set[tuple[int, int]], seed: int) -> int:
         finally:
             files.close(fd)
     return len(parts)
+
+
+def in_bundle(
+    data: bytes, at: int, wanted: set[tuple[int, int]], seed: int
+) -> list[tuple[int, bytes]]:
+    """What is to stand where, when a bundle at `at` holds messages that are wanted. Of one that is
+    damaged nothing can be told, so zeros go over all of it."""
+    kind, *_, stream = FIELDS.unpack_from(data, at)[2:]
+    if kind != BUNDLE or not any(stream == of for of, _ in wanted):
+        return []
+    header = read_header(data, at, seed)
+    if header is None:
+        end = data.find(MAGIC, at + HEADER_BYTES)
+        return [(at, bytes((end if end >= 0 else len(data)) - at))]
+    parts, where, count = [], at + HEADER_BYTES, 0
+    for sequence, message in bundled(data[: at + header.size], at, header):
+        if (stream, sequence) in wanted:
+            place = (sequence, header.segment, where - at + header.offset)
+            parts.append((where, erased_bundled(*place, message)))
+        where += len(message)
+        count += 1
+    if count < header.subject_len:
+        parts.append((where, bytes(max(at + header.size - where, 0))))
+    return parts
 
 
 def overwriting(data: bytes, at: int, wanted: set[tuple[int, int]], seed: int) -> bytes | None:

@@ -1,11 +1,12 @@
 """Where the bytes of a stored message stand, for erasing it.
 
 Asked for while the message is still in the index. A row is (sequence, timestamp, where, number of
-the file, its generation, offset, bytes of the record).
+the file, its generation, offset, bytes of the record). Of a message in a bundle of the log, the
+generation is the offset of the bundle, and the bytes are those of head and body.
 """
 
 import cython
-from cython.cimports.headwater.edge.storage.format.record import RecordHeader, record_size
+from cython.cimports.headwater.edge.storage.format.record import Bundled, RecordHeader, record_size
 from cython.cimports.headwater.edge.storage.index.index import IN_LOG, IndexEntry
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
 from cython.cimports.headwater.edge.storage.segments.segment_copy import SegmentCopy
@@ -13,6 +14,7 @@ from cython.cimports.headwater.edge.storage.segments.stream_segment import Strea
 
 IN_LOG_FILE = 0
 IN_SEGMENT = 1
+IN_BUNDLE = 2
 
 
 def rows_of(store: FileStore, sequence: cython.ulonglong) -> list:
@@ -31,7 +33,19 @@ def rows_of(store: FileStore, sequence: cython.ulonglong) -> list:
         rows.append(segment_row(store, sequence, entry.timestamp, entry.location, size))
         return rows
     header = cython.cast(cython.pointer(RecordHeader), entry.location)
-    if header.offset:  # of a message in an entry the log has no record
+    if header.offset and not header.magic:
+        rows.append(
+            (
+                sequence,
+                entry.timestamp,
+                IN_BUNDLE,
+                header.segment,
+                header.chain,
+                header.offset,
+                cython.sizeof(Bundled) + header.length,
+            )
+        )
+    elif header.offset:  # of a message in an entry the log has no record
         rows.append(
             (
                 sequence,

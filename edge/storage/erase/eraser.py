@@ -20,11 +20,12 @@ from headwater.edge.storage.erase.erase_jobs import (
     decode_locations,
     encode_locations,
     fits,
+    in_bundle,
     record_for,
     wipe,
 )
 from headwater.edge.storage.erase.erase_log import ZEROS_MAX, submit_zeros, wipe_images
-from headwater.edge.storage.erase.erase_rows import IN_LOG_FILE, IN_SEGMENT, names_subject, rows_of
+from headwater.edge.storage.erase.erase_rows import IN_BUNDLE, IN_SEGMENT, names_subject, rows_of
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.format.record_layout import ERASE, ERASE_DONE
 from headwater.edge.storage.log.log_files import DATA_START, LogSlot
@@ -204,7 +205,7 @@ class Eraser:
                 continue
             stores[intent.stream] = intent.store
             for location in intent.locations:
-                if location.where == IN_LOG_FILE:
+                if location.where != IN_SEGMENT:
                     self._overwrite_image(job, intent.stream, location)
                 else:
                     job.segments.append((intent.store.directory, intent.stream, location))
@@ -222,14 +223,26 @@ class Eraser:
         for segment in self.log.live:
             if segment.number != location.number or location.offset + location.size > segment.end:
                 continue
-            old = segment.bytes_at(location.offset, location.size)
-            if fits(old, 0, stream, location, self.log.seed, False):
-                new = record_for(stream, location, self.log.seed)
+            new = self._in_place_of(segment, stream, location)
+            if new is not None:
                 segment.fill(new, location.offset)
                 self.log.files.pin(segment.slot)
                 self._held.append(segment.slot)
                 job.synced_first.append(segment.slot.path)
                 job.log_parts.append((segment.slot.path, location.offset, new))
+
+    def _in_place_of(self, segment: Any, stream: int, location: Location) -> bytes | None:
+        """What is to stand there; None when it is not the message."""
+        if location.where == IN_BUNDLE:
+            found = in_bundle(segment, stream, location, self.log.seed)
+            if found is None:
+                return None
+            segment.wipe_record(location.generation, location.sequence)
+            return found.new
+        old = segment.bytes_at(location.offset, location.size)
+        if not fits(old, 0, stream, location, self.log.seed, False):
+            return None
+        return record_for(stream, location, self.log.seed)
 
     def _replace_index(self, job: EraseJob, store: Any, number: int) -> None:
         for segment in store.segments:

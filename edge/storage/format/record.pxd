@@ -21,6 +21,8 @@ cdef enum:
     KIND_ERASE = 13                     # body: where messages stand that shall be overwritten
     KIND_ERASE_DONE = 14                # sequence: number of the newest ERASE that is done
     KIND_ADOPT = 15                     # messages that stand in an entry; sequence: the first
+    KIND_BUNDLE = 16                    # messages that follow each other; sequence and timestamp
+                                        # are those of the first, subject_len is their number
 
 cdef enum:
     FLAG_COPY = 1                       # second copy of a footer
@@ -54,6 +56,15 @@ cdef struct Adoption:                   # body of an ADOPT record; offsets are i
     unsigned int unused                 # 0
     unsigned long long last             # sequence of the last message; all between are there
 
+cdef struct Bundled:                    # head of a message in a BUNDLE; its body follows
+    unsigned short length               # of the body
+    unsigned short header_len
+    unsigned short flags                # as of a record
+    unsigned char subject_len
+    unsigned char unused                # 0
+    unsigned int later                  # ns from the bundle's timestamp to the message's
+    unsigned int crc                    # see bundled_crc
+
 cdef struct Run:                        # a footer's account of what its batch holds
     unsigned long long stream
     unsigned long long first
@@ -64,5 +75,8 @@ cdef Py_ssize_t record_size(Py_ssize_t length) noexcept nogil
 cdef void seal_header(RecordHeader* header, unsigned int seed) noexcept nogil
 cdef bint header_ok(const unsigned char* data, Py_ssize_t room, unsigned int seed, unsigned int segment, unsigned int offset) noexcept nogil
 cdef bint body_ok(const unsigned char* record) noexcept nogil
+cdef unsigned int bundled_crc(unsigned long long sequence, unsigned int segment, unsigned int offset, const unsigned char* head) noexcept nogil
+cdef bint bundle_fits(const unsigned char* record) noexcept nogil
+cdef bint bundled_ok(const unsigned char* record, Py_ssize_t at, unsigned long long sequence) noexcept nogil
 cdef Py_ssize_t find_record(const unsigned char* data, Py_ssize_t start, Py_ssize_t end, unsigned int seed, unsigned int segment) noexcept nogil
 cdef bytes body_of(const unsigned char* record)

@@ -8,6 +8,7 @@ before it; so lost, misplaced and stale writes show. All numbers are little endi
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.storage.format.crc import crc32c
+from cython.cimports.libc.string import memcpy
 
 KIND_NAMES = {
     1: "MESSAGE",
@@ -24,6 +25,7 @@ KIND_NAMES = {
     13: "ERASE",
     14: "ERASE_DONE",
     15: "ADOPT",
+    16: "BUNDLE",
 }
 # For interpreted callers of CommitLog.write_record.
 STATE_PUT = 6
@@ -91,13 +93,87 @@ def header_ok(
 @cython.exceptval(check=False)
 def body_ok(record: cython.p_const_uchar) -> cython.bint:
     """Whether the body of a record, whose header is valid, matches its checksum, and what pads
-    the record is zero."""
+    the record is zero. In a bundle, messages were erased when each of them matches its own."""
     header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
     at: cython.Py_ssize_t
     for at in range(HEADER_BYTES + header.length, record_size(header.length)):
         if record[at]:
             return False
-    return crc32c(0, record + HEADER_BYTES, header.length) == header.body_crc
+    if crc32c(0, record + HEADER_BYTES, header.length) == header.body_crc:
+        return True
+    return header.kind == KIND_BUNDLE and bundle_ok(record)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def bundled_crc(
+    sequence: cython.ulonglong,
+    segment: cython.uint,
+    offset: cython.uint,
+    head: cython.p_const_uchar,
+) -> cython.uint:
+    """Checksum of a message in a bundle: of its sequence, the log segment, the offset of its head
+    there, the head without its checksum, and the body behind it."""
+    place: cython.ulonglong[2]
+    bundled: Bundled
+    crc: cython.uint
+    memcpy(cython.address(bundled), head, cython.sizeof(Bundled))
+    place[0] = sequence
+    place[1] = (cython.cast(cython.ulonglong, offset) << 32) | segment
+    crc = crc32c(0, cython.cast(cython.p_const_uchar, cython.address(place)), 16)
+    crc = crc32c(crc, head, cython.sizeof(Bundled) - 4)
+    return crc32c(crc, head + cython.sizeof(Bundled), bundled.length)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def bundle_fits(record: cython.p_const_uchar) -> cython.bint:
+    """Whether the lengths in a bundle's heads fill its body with as many messages as it says."""
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+    end: cython.Py_ssize_t = HEADER_BYTES + header.length
+    at: cython.Py_ssize_t = HEADER_BYTES
+    count: cython.uint = 0
+    head: Bundled
+    while at + cython.cast(cython.Py_ssize_t, cython.sizeof(Bundled)) <= end:
+        memcpy(cython.address(head), record + at, cython.sizeof(Bundled))
+        at += cython.sizeof(Bundled) + head.length
+        count += 1
+    return at == end and count == header.subject_len
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def bundled_ok(
+    record: cython.p_const_uchar, at: cython.Py_ssize_t, sequence: cython.ulonglong
+) -> cython.bint:
+    """Whether the message `at` bytes behind the begin of a bundle, whose heads fit, verifies."""
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+    offset: cython.uint = cython.cast(cython.uint, header.offset + at)
+    head: Bundled
+    memcpy(cython.address(head), record + at, cython.sizeof(Bundled))
+    return head.crc == bundled_crc(sequence, header.segment, offset, record + at)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def bundle_ok(record: cython.p_const_uchar) -> cython.bint:
+    """Whether all messages of a bundle verify."""
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+    at: cython.Py_ssize_t = HEADER_BYTES
+    number: cython.uint
+    head: Bundled
+    if not bundle_fits(record):
+        return False
+    for number in range(header.subject_len):
+        if not bundled_ok(record, at, header.sequence + number):
+            return False
+        memcpy(cython.address(head), record + at, cython.sizeof(Bundled))
+        at += cython.sizeof(Bundled) + head.length
+    return True
 
 
 @cython.cfunc

@@ -4,6 +4,7 @@ docs/STORAGE.md describes it.
 """
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from headwater.edge.storage.format.crc import checksum
@@ -16,6 +17,10 @@ MESSAGE = 1
 DELETE = 2
 ERASE = 13
 ERASE_DONE = 14
+BUNDLE = 16
+BUNDLED = struct.Struct("<HHHBBI")
+"""Head of a message in a BUNDLE, without its checksum."""
+BUNDLED_BYTES = BUNDLED.size + 4
 FLAG_SEALED = 4
 FLAG_COMPRESSED = 8
 FLAG_ERASED = 0x8000
@@ -83,6 +88,59 @@ def erased_record(
         timestamp,
         stream,
         segment,
+        offset,
+        0,
+        0,
+    )[:-4]
+    return head + struct.pack("<I", checksum(head, seed)) + body
+
+
+def bundled(data: bytes, at: int, header: Header) -> Iterator[tuple[int, bytes]]:
+    """The messages of the bundle at `at`: sequence, and head and body as they lie there. They end
+    where a length does not fit."""
+    start, end = at + HEADER_BYTES, at + HEADER_BYTES + header.length
+    for number in range(header.subject_len):
+        if start + BUNDLED_BYTES > end:
+            return
+        stop = start + BUNDLED_BYTES + BUNDLED.unpack_from(data, start)[0]
+        if stop > end:
+            return
+        yield header.sequence + number, data[start:stop]
+        start = stop
+
+
+def bundled_crc(sequence: int, segment: int, offset: int, message: bytes) -> bytes:
+    """The checksum of a message in a bundle: `message` has its head and body."""
+    crc = checksum(struct.pack("<QII", sequence, segment, offset))
+    crc = checksum(message[: BUNDLED.size], crc)
+    return struct.pack("<I", checksum(message[BUNDLED_BYTES:], crc))
+
+
+def erased_bundled(sequence: int, segment: int, offset: int, message: bytes) -> bytes:
+    """What takes the place of a message in a bundle that was erased; its head is at `offset`."""
+    length, *_, later = BUNDLED.unpack_from(message)
+    head = BUNDLED.pack(length, 0, FLAG_ERASED, 0, 0, later)
+    body = bytes(len(message) - BUNDLED_BYTES)
+    return head + bundled_crc(sequence, segment, offset, head + bytes(4) + body) + body
+
+
+def unbundled(seed: int, header: Header, offset: int, sequence: int, message: bytes) -> bytes:
+    """The record, as if it had one of its own, of a message in a bundle that verifies."""
+    length, header_len, flags, subject_len, _, later = BUNDLED.unpack_from(message)
+    body = message[BUNDLED_BYTES:]
+    head = HEADER.pack(
+        MAGIC,
+        VERSION,
+        MESSAGE,
+        flags,
+        length,
+        subject_len,
+        header_len,
+        checksum(body),
+        sequence,
+        header.timestamp + later,
+        header.stream,
+        header.segment,
         offset,
         0,
         0,

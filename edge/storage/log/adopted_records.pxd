@@ -1,4 +1,4 @@
-# Messages of a log segment that its file holds in entries only. See adopted_records.py.
+# Messages of a log segment that its file holds in bundles or entries. See adopted_records.py.
 
 cdef class Chunk:
     cdef unsigned char* image
@@ -8,7 +8,8 @@ cdef class Chunk:
 cdef class AdoptedRecords:
     cdef list chunks                    # Chunks, the newest one last
     cdef list free                      # Chunks that an earlier segment needs no more
-    cdef readonly dict ranges           # offset of an ADOPT record -> (address, end) of its records
+    cdef Py_ssize_t chunk_bytes         # of a new one
+    cdef readonly dict ranges           # offset of an ADOPT or BUNDLE -> (address, end) of its records
     cdef readonly Py_ssize_t bytes      # of all records here
     cdef unsigned char* reserve(self, Py_ssize_t size)
     cdef int wipe(self, bint everything) except -1

@@ -1,8 +1,8 @@
-"""Messages that a segment of the log holds in entries of a group only, as records in memory.
+"""Records, in memory, of messages that a segment of the log holds in bundles or entries of a group.
 
 An entry is in the log before it is committed, so it is no message yet. Once it is applied, an ADOPT
 record says that its messages count. Reads and checkpoints want records; these are made here, beside
-the segment's image, and never written: a start makes them again from the entries.
+the segment's image, and never written: a start makes them again from entries and bundles.
 """
 
 import cython
@@ -10,8 +10,9 @@ from cython.cimports.headwater.edge.storage.log.aligned_memory import aligned_me
 from cython.cimports.libc.stdlib import free
 from cython.cimports.libc.string import memset
 
-# Of memory that is asked for at once.
+# Of memory that is asked for at once: at most, and at least.
 CHUNK_BYTES = cython.declare(cython.Py_ssize_t, 2 << 20)
+CHUNK_BYTES_MIN = cython.declare(cython.Py_ssize_t, 64 << 10)
 
 
 @cython.cclass
@@ -28,10 +29,12 @@ class Chunk:
 
 @cython.cclass
 class AdoptedRecords:
-    """See the module. `donor` belongs to a segment that is over: its memory is used again."""
+    """See the module. `capacity` is that of the segment. `donor` belongs to a segment that is
+    over: its memory is used again."""
 
-    def __init__(self, donor: AdoptedRecords | None = None):
+    def __init__(self, capacity: cython.Py_ssize_t, donor: AdoptedRecords | None = None):
         chunk: Chunk
+        self.chunk_bytes = min(max(capacity // 2, CHUNK_BYTES_MIN), CHUNK_BYTES)
         self.chunks = []
         self.ranges = {}
         self.free = []
@@ -39,7 +42,7 @@ class AdoptedRecords:
             self.free = donor.free
             for item in donor.chunks:
                 chunk = item
-                if chunk.capacity == CHUNK_BYTES:
+                if chunk.capacity == self.chunk_bytes:
                     chunk.used = 0
                     self.free.append(chunk)
             donor.chunks = []
@@ -53,10 +56,10 @@ class AdoptedRecords:
         chunk: Chunk = self.chunks[len(self.chunks) - 1] if self.chunks else None
         at: cython.p_uchar
         if chunk is None or chunk.used + size > chunk.capacity:
-            if self.free and size <= CHUNK_BYTES:
+            if self.free and size <= self.chunk_bytes:
                 chunk = self.free.pop()
             else:
-                chunk = Chunk(max(size, CHUNK_BYTES))
+                chunk = Chunk(max(size, self.chunk_bytes))
             self.chunks.append(chunk)
         at = chunk.image + chunk.used
         chunk.used += size

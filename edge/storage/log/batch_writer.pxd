@@ -32,6 +32,15 @@ cdef class BatchWriter:
     cdef LoggedStore adopter            # whose messages the segment holds already; None
     cdef unsigned char* adopted_at      # where the next of their records goes
     cdef unsigned char* adopted_end     # where the last one ends
+    cdef public bint bundles            # whether gathered messages may stand in bundles
+    cdef Py_ssize_t bundle_at           # offset of the bundle that is open; 0: none is
+    cdef unsigned char* bundle_begin    # where the records of its messages are, in memory
+    cdef unsigned char* bundle_end
+    cdef Py_ssize_t joined              # messages of this batch in bundles
+    cdef unsigned long long likely      # stream whose bundle was worth it; 0
+    cdef unsigned long long alone_stream    # of the last message with a record of its own
+    cdef unsigned long long alone_sequence
+    cdef Py_ssize_t alone_end           # where that record ends
     cdef Py_ssize_t footer_room(self, Py_ssize_t more) noexcept
     cdef int finish(self, unsigned char* at, Py_ssize_t length) except -1
     cdef int write_footers(self, int flags, Py_ssize_t align, unsigned long long synced) except -1
@@ -39,6 +48,13 @@ cdef class BatchWriter:
     cdef int next_batch(self) except -1
     cdef unsigned char* reserve(self, Py_ssize_t length, bint message)
     cdef unsigned long long write_message(self, LoggedStore store, Msg* m, long long timestamp, unsigned long long sequence) except 0
+    cdef bint bundled_soon(self, LoggedStore store, Msg* m, long long timestamp, unsigned long long sequence) noexcept
+    cdef bint continues(self, LoggedStore store, long long timestamp, unsigned long long sequence) noexcept
+    cdef bint extend(self, Py_ssize_t need) except -1
+    cdef unsigned long long write_bundled(self, LoggedStore store, Msg* m, long long timestamp, unsigned long long sequence) except 0
+    cdef int open_bundle(self, LoggedStore store, Py_ssize_t need, long long timestamp, unsigned long long sequence) except -1
+    cdef int join_bundle(self, unsigned char* record) except -1
+    cdef int close_bundle(self) except -1
     cdef unsigned long long write_adopted(self, LoggedStore store, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef bint adopt(self, LoggedStore store, unsigned int start, unsigned int length, Py_ssize_t need, unsigned long long first, unsigned long long last) except -1
     cdef int end_adoption(self) except -1

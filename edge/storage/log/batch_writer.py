@@ -19,10 +19,13 @@ from cython.cimports.headwater.edge.storage.format.record import (
     FLAG_COPY,
     HEADER_BYTES,
     KIND_ADOPT,
+    KIND_BUNDLE,
     KIND_FOOTER,
     KIND_MESSAGE,
     Adoption,
+    Bundled,
     RecordHeader,
+    bundled_crc,
     record_size,
     seal_header,
 )
@@ -36,6 +39,14 @@ from headwater.edge.storage.format.errors import InvariantBroken, StoreClosed
 
 # Begin of a footer's body: batch number, offset of the batch's first record, records.
 FOOTER = struct.Struct("<QII")
+# Messages of one batch that stand in bundles: where there are more, a header costs little.
+BUNDLED_MAX = cython.declare(cython.Py_ssize_t, 64)
+# Subject, headers and payload of such a message at most.
+BUNDLED_BYTES_MAX = cython.declare(cython.Py_ssize_t, 2048)
+# Only a stream whose syncs wait as long as this gathers messages.
+BUNDLE_DELAY_NS_MIN = cython.declare(cython.longlong, 1000000)
+# A stream of which a bundle had fewer gets its next message as a record of its own.
+BUNDLE_MIN = cython.declare(cython.uint, 3)
 
 
 @cython.cfunc
@@ -157,15 +168,192 @@ class BatchWriter:
         """Append a message; returns the address of its record."""
         if store is self.adopter:
             return self.write_adopted(store, m, timestamp, sequence)
-        length: cython.Py_ssize_t = store.body_size(m)
-        at: cython.p_uchar = self.reserve(length, True)
-        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
+        length: cython.Py_ssize_t
+        at: cython.p_uchar
+        header: cython.pointer(RecordHeader)
+        if self.bundles and self.bundled_soon(store, m, timestamp, sequence):
+            return self.write_bundled(store, m, timestamp, sequence)
+        length = store.body_size(m)
+        at = self.reserve(length, True)
+        header = cython.cast(cython.pointer(RecordHeader), at)
         fill_head(header, store.stream_id, m, timestamp, sequence, length)
         store.write_body(header, m)
         self.runs.add(store, self.batch, sequence)
         self.touch(store)
         self.finish(at, length)
+        self.alone_stream = store.stream_id
+        self.alone_sequence = sequence
+        self.alone_end = self.active.end
         return cython.cast(cython.ulonglong, at)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def bundled_soon(
+        self,
+        store: LoggedStore,
+        m: cython.pointer(Msg),
+        timestamp: cython.longlong,
+        sequence: cython.ulonglong,
+    ) -> cython.bint:
+        """Whether a message goes to a bundle: the one that is open, or one that it begins. It does
+        when it is short, its batch is gathered and it follows one of its stream."""
+        if (
+            self.joined >= BUNDLED_MAX
+            or store.acks_written
+            or store.sync_delay_ns < BUNDLE_DELAY_NS_MIN
+            or m.subject_len > 0xFF
+            or cython.cast(cython.Py_ssize_t, m.subject_len) + m.size > BUNDLED_BYTES_MAX
+        ):
+            return False
+        return (
+            self.continues(store, timestamp, sequence)
+            or self.likely == store.stream_id
+            or (
+                self.alone_stream == store.stream_id
+                and self.alone_sequence + 1 == sequence
+                and self.alone_end == self.active.end
+            )
+        )
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def continues(
+        self, store: LoggedStore, timestamp: cython.longlong, sequence: cython.ulonglong
+    ) -> cython.bint:
+        """Whether a message may stand in the bundle that is open."""
+        header: cython.pointer(RecordHeader)
+        if not self.bundle_at:
+            return False
+        header = cython.cast(cython.pointer(RecordHeader), self.active.image + self.bundle_at)
+        return (
+            header.stream == store.stream_id
+            and header.sequence + header.subject_len == sequence
+            and 0 <= timestamp - header.timestamp <= 0xFFFFFFFF
+        )
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def extend(self, need: cython.Py_ssize_t) -> cython.bint:
+        """Whether `need` bytes fit behind the bundle that is open. Raises StoreFull, StoreFailed."""
+        raise StoreClosed("there is no log")
+
+    @cython.cfunc
+    @cython.exceptval(0, check=False)
+    def write_bundled(
+        self,
+        store: LoggedStore,
+        m: cython.pointer(Msg),
+        timestamp: cython.longlong,
+        sequence: cython.ulonglong,
+    ) -> cython.ulonglong:
+        """Append a message to a bundle; returns the address of its record, which is in memory."""
+        length: cython.Py_ssize_t = store.body_size(m)
+        need: cython.Py_ssize_t = cython.sizeof(Bundled) + length
+        size: cython.Py_ssize_t = record_size(length)
+        made: cython.p_uchar = cython.NULL
+        if self.continues(store, timestamp, sequence) and self.extend(need):
+            made = self.active.adopted.reserve(size)
+            if made != self.bundle_end:
+                made = cython.NULL  # records of a bundle stand side by side
+        if made == cython.NULL:
+            self.open_bundle(store, need, timestamp, sequence)
+            made = self.active.adoptable().reserve(size)
+            self.bundle_begin = self.bundle_end = made
+        fill_head(
+            cython.cast(cython.pointer(RecordHeader), made),
+            store.stream_id,
+            m,
+            timestamp,
+            sequence,
+            length,
+        )
+        store.write_body(cython.cast(cython.pointer(RecordHeader), made), m)
+        self.bundle_end = made + size
+        self.join_bundle(made)
+        self.runs.add(store, self.batch, sequence)
+        self.touch(store)
+        return cython.cast(cython.ulonglong, made)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def open_bundle(
+        self,
+        store: LoggedStore,
+        need: cython.Py_ssize_t,
+        timestamp: cython.longlong,
+        sequence: cython.ulonglong,
+    ) -> cython.int:
+        """Begin a bundle; its first message takes `need` bytes. Raises StoreFull, StoreFailed."""
+        at: cython.p_uchar = self.reserve(need, True)
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
+        header.kind = KIND_BUNDLE
+        header.flags = 0
+        header.subject_len = 0
+        header.header_len = 0
+        header.sequence = sequence
+        header.timestamp = timestamp
+        header.stream = store.stream_id
+        self.bundle_at = self.active.end
+        self.bundle_begin = self.bundle_end = cython.NULL
+        self.active.end += HEADER_BYTES
+        self.written += HEADER_BYTES
+        self.batch_records += 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def join_bundle(self, record: cython.p_uchar) -> cython.int:
+        """Append what a message's record, in memory, says to the bundle; the record gets its
+        place: the offsets of its head and (`chain`) of the bundle."""
+        message: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+        header: cython.pointer(RecordHeader) = cython.cast(
+            cython.pointer(RecordHeader), self.active.image + self.bundle_at
+        )
+        at: cython.p_uchar = self.active.image + self.active.end
+        length: cython.Py_ssize_t = message.length
+        head: Bundled
+        message.magic = 0
+        message.segment = self.active.number
+        message.offset = cython.cast(cython.uint, self.active.end)
+        message.chain = cython.cast(cython.uint, self.bundle_at)
+        message.body_crc = crc32c(0, record + HEADER_BYTES, length)
+        memset(record + HEADER_BYTES + length, 0, record_size(length) - HEADER_BYTES - length)
+        head.length = cython.cast(cython.ushort, length)
+        head.header_len = cython.cast(cython.ushort, message.header_len)
+        head.flags = message.flags
+        head.subject_len = cython.cast(cython.uchar, message.subject_len)
+        head.unused = 0
+        head.later = cython.cast(cython.uint, message.timestamp - header.timestamp)
+        memcpy(at, cython.address(head), cython.sizeof(Bundled))
+        memcpy(at + cython.sizeof(Bundled), record + HEADER_BYTES, length)
+        head.crc = bundled_crc(message.sequence, message.segment, message.offset, at)
+        memcpy(at, cython.address(head), cython.sizeof(Bundled))
+        header.subject_len += 1
+        self.active.end += cython.sizeof(Bundled) + length
+        self.written += cython.sizeof(Bundled) + length
+        self.joined += 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def close_bundle(self) -> cython.int:
+        """Seal the bundle that is open: something else follows."""
+        header: cython.pointer(RecordHeader)
+        start: cython.Py_ssize_t = self.bundle_at
+        if not start:
+            return 0
+        header = cython.cast(cython.pointer(RecordHeader), self.active.image + start)
+        self.active.adoptable().ranges[start] = (
+            cython.cast(cython.ulonglong, self.bundle_begin),
+            cython.cast(cython.ulonglong, self.bundle_end),
+        )
+        length: cython.Py_ssize_t = self.active.end - start - HEADER_BYTES
+        self.likely = header.stream if header.subject_len >= BUNDLE_MIN else 0
+        self.bundle_at = 0
+        self.batch_records -= 1
+        self.written -= HEADER_BYTES + length
+        self.active.end = start
+        return self.finish(self.active.image + start, length)
 
     def begin_entry(self, segment: int, record: int, at: int) -> None:
         """An entry is applied next that the log holds already: in which segment, the offset of the
@@ -379,5 +567,6 @@ class BatchWriter:
         self.batch += 1
         self.batch_start = self.active.end
         self.batch_records = 0
+        self.joined = 0
         self.runs.count = 0
         return 0

@@ -194,6 +194,7 @@ class CommitLog(BatchWriter):
         footers: cython.Py_ssize_t = BLOCK_BYTES + self.footer_room(1)
         if self.failure is not None and message:
             raise self.failure.with_traceback(None)  # else it keeps each call that met it
+        self.close_bundle()
         if self.active.end + need + footers > self.active.capacity:
             self.roll(need + footers, message)
             if self.active.end + need + footers > self.active.capacity:
@@ -203,6 +204,21 @@ class CommitLog(BatchWriter):
         if message and self.is_congested():
             self.kernel.congested = self.gate
         return self.active.image + self.active.end
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def extend(self, need: cython.Py_ssize_t) -> cython.bint:
+        """Whether `need` bytes fit behind the bundle that is open. Raises StoreFull, StoreFailed."""
+        footers: cython.Py_ssize_t = BLOCK_BYTES + self.footer_room(1)
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
+        if record_size(self.active.end + need) + footers > self.active.capacity:
+            return False
+        if self.gather_timer is not None and not self.kernel.turning:
+            self.kernel.kick()
+        if self.is_congested():
+            self.kernel.congested = self.gate
+        return True
 
     def ensure(self, size: int) -> None:
         """Have room for messages of `size` bytes in one segment. Raises StoreFull, StoreFailed."""
@@ -341,7 +357,8 @@ class CommitLog(BatchWriter):
         elif self.active.direct_fd >= 0 and now > self.gather_began:
             more: cython.double = (size - self.gather_first) / (now - self.gather_began)
             more *= self.gather_due - now
-            if fits_best(size, self.batch_records, self.footer_room(0), more):
+            records: cython.Py_ssize_t = max(self.batch_records, self.joined)
+            if fits_best(size, records, self.footer_room(0), more):
                 self.stop_gathering()
                 self.batch_delay_ns = 0  # a sync at once is what spares pages of the page cache
                 return False
@@ -435,6 +452,7 @@ class CommitLog(BatchWriter):
         start: cython.Py_ssize_t
         if self.batch_records == 0 or isinstance(self.failure, StoreFailed):
             return 0
+        self.close_bundle()
         if self.again.rows and not part:
             self.write_copies()
             segment = self.active
@@ -674,6 +692,7 @@ class CommitLog(BatchWriter):
         `slot`. Returns the segments that hold what was forgotten, the oldest one in part, and the
         stores that wait for it."""
         at: CommitProgress = self.progress
+        self.close_bundle()
         old = [item for item in self.live if item.number >= at.durable_segment]
         number: cython.uint = self.active.number + 1
         waiting = at.forget_pending() | set(self.touched)
@@ -682,7 +701,7 @@ class CommitLog(BatchWriter):
         self.touched = []
         self.stop_gathering()
         self.runs.count = 0
-        self.batch_records = 0
+        self.batch_records = self.joined = 0
         self.batch += 1
         self.written = at.durable_bytes
         self.batch_delay_ns = 0

@@ -11,6 +11,7 @@ import cython
 from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,
     KIND_ADOPT,
+    KIND_BUNDLE,
     KIND_CHECKPOINT,
     KIND_FOOTER,
     KIND_SKIP,
@@ -122,7 +123,7 @@ class LogRestart:
             while at < segment.end:
                 header = cython.cast(cython.pointer(RecordHeader), segment.image + at)
                 at += record_size(header.length)
-                if header.kind == KIND_ADOPT:
+                if header.kind == KIND_ADOPT or header.kind == KIND_BUNDLE:
                     self.write_adopted_again(segment, header.offset)
                 elif header.kind != KIND_FOOTER:
                     log.write_again(cython.cast(cython.p_uchar, header))
@@ -137,7 +138,8 @@ class LogRestart:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def write_adopted_again(self, segment: LogSegment, offset: cython.Py_ssize_t) -> cython.int:
-        """Messages of an entry become records of their own: it stands elsewhere from now on."""
+        """Messages of an entry or a bundle become records of their own: it stands elsewhere from
+        now on."""
         at: cython.ulonglong
         end: cython.ulonglong
         header: cython.pointer(RecordHeader)

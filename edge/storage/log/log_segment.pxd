@@ -13,5 +13,5 @@ cdef class LogSegment:
     cdef public Py_ssize_t previous_end
     cdef public unsigned int previous_chain
     cdef public bint suspect            # a write or sync failed; the file is not used again
-    cdef readonly AdoptedRecords adopted         # messages that its file holds in entries; None: none
+    cdef readonly AdoptedRecords adopted         # messages in its bundles and entries; None: none
     cdef AdoptedRecords adoptable(self)

@@ -6,7 +6,12 @@ from there until the segment is checkpointed.
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cython.cimports.headwater.edge.storage.format.record import FILE_HEADER_BYTES
+from cython.cimports.headwater.edge.storage.format.record import (
+    FILE_HEADER_BYTES,
+    HEADER_BYTES,
+    RecordHeader,
+    record_size,
+)
 from cython.cimports.headwater.edge.storage.log.adopted_records import AdoptedRecords
 from cython.cimports.headwater.edge.storage.log.aligned_memory import aligned_memory
 from cython.cimports.libc.stdlib import free, realloc
@@ -30,7 +35,7 @@ class LogSegment:
             self.image = donor.image
             donor.image = cython.NULL
         if donor is not None and donor.adopted is not None:
-            self.adopted = AdoptedRecords(donor.adopted)
+            self.adopted = AdoptedRecords(self.capacity, donor.adopted)
         if self.image == cython.NULL:
             self.image = aligned_memory(self.capacity)
 
@@ -39,9 +44,9 @@ class LogSegment:
 
     @cython.cfunc
     def adoptable(self) -> AdoptedRecords:
-        """Where records of messages go that the file holds in entries."""
+        """Where records of messages go that the file holds in bundles or entries."""
         if self.adopted is None:
-            self.adopted = AdoptedRecords()
+            self.adopted = AdoptedRecords(self.capacity)
         return self.adopted
 
     def fill(self, data: bytes, offset: cython.Py_ssize_t) -> None:
@@ -80,6 +85,19 @@ class LogSegment:
         """Overwrite the image from `start` on: nothing that counts stands there."""
         if self.image != cython.NULL and 0 <= start < self.capacity:
             memset(self.image + start, 0, self.capacity - start)
+
+    def wipe_record(self, bundle: int, sequence: int) -> None:
+        """Overwrite what is in memory of a message in the bundle at that offset."""
+        header: cython.pointer(RecordHeader)
+        at: cython.ulonglong = 0
+        end: cython.ulonglong = 0
+        if self.adopted is not None:
+            at, end = self.adopted.ranges.get(bundle, (0, 0))
+        while at < end:
+            header = cython.cast(cython.pointer(RecordHeader), at)
+            if header.sequence == sequence:
+                memset(cython.cast(cython.p_uchar, at) + HEADER_BYTES, 0, header.length)
+            at += record_size(header.length)
 
     def bytes_at(self, offset: cython.Py_ssize_t, length: cython.Py_ssize_t) -> bytes:
         """A copy of a part of the image."""

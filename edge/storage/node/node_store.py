@@ -14,7 +14,11 @@ from typing import Any
 from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.files import is_twin
 from headwater.edge.storage.device.background import Background
-from headwater.edge.storage.directory.directory import StoreDirectory
+from headwater.edge.storage.directory.directory import (
+    BUNDLES_FORMAT,
+    ENTRIES_FORMAT,
+    StoreDirectory,
+)
 from headwater.edge.storage.directory.disk_budget import DiskBudget
 from headwater.edge.storage.directory.entry_keys import ENTRIES_OWNER, EntryKeys
 from headwater.edge.storage.directory.leaving import Leaving
@@ -245,7 +249,7 @@ class NodeStore:
     def expect_entries(self) -> None:
         """There are to be entries of replicated streams: they are sealed when there is a key to
         seal with, and older programs refuse the store. Raises StoreError, OSError, SealingError."""
-        self.directory.raise_format()
+        self.directory.raise_format(ENTRIES_FORMAT)
         if self.entry_keys.begin(self._fresh):
             self._use_entry_keys()
             self.repacker.resume_entries()
@@ -267,8 +271,25 @@ class NodeStore:
         )
         if full is None:
             self.log.active.write_header()
+            self._begin_bundles()
         else:
             self.restart.wait_for_file(full)
+
+    def _begin_bundles(self) -> None:
+        """Have gathered messages share headers, once older programs refuse the store."""
+        if not self.options.bundles:
+            return
+        try:
+            self.directory.raise_format(BUNDLES_FORMAT)
+        except OSError as error:
+            log.warning(
+                "the file HEADWATER in %s cannot be written (%s): until the next start, gathered "
+                "messages take more room in the log",
+                self.directory.root,
+                error,
+            )
+            return
+        self.log.bundles = True
 
     def _accept_slots_later(self) -> None:
         """What is missing is expected no more once what was said of it is durable."""

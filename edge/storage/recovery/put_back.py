@@ -13,6 +13,8 @@ from typing import Any
 
 from headwater.edge.storage.directory.quarantine import Quarantine
 from headwater.edge.storage.format.record_layout import (
+    BUNDLE,
+    BUNDLED_BYTES,
     DELETE,
     FLAG_COMPRESSED,
     FLAG_ERASED,
@@ -21,7 +23,10 @@ from headwater.edge.storage.format.record_layout import (
     MESSAGE,
     Header,
     body_of,
+    bundled,
+    bundled_crc,
     read_header,
+    unbundled,
 )
 from headwater.edge.storage.log.log_files import DATA_START, decode_header
 
@@ -39,7 +44,11 @@ def put_back_tail(store: Any, quarantine: Quarantine) -> int:
     for path in kept_segments(quarantine, store.seed):
         data = path.read_bytes()
         for header, at in records(data, store.seed):
-            if header.stream == store.stream_id:
+            if header.stream != store.stream_id:
+                continue
+            if header.kind == BUNDLE:
+                count += put_back_bundle(store, data, at, header)
+            else:
                 count += apply(store, header, plain_body(store, data, at, header))
     if count:
         log.warning(
@@ -76,6 +85,24 @@ def records(data: bytes, seed: int) -> Iterator[tuple[Header, int]]:
             continue
         yield header, at
         at += header.size
+
+
+def put_back_bundle(store: Any, data: bytes, at: int, header: Header) -> int:
+    """Append the messages of a bundle; those that do not verify are lost."""
+    count, offset, reached = 0, header.offset + HEADER_BYTES, header.sequence
+    for sequence, message in bundled(data, at, header):
+        crc = bundled_crc(sequence, header.segment, offset, message)
+        record = unbundled(store.seed, header, offset, sequence, message)
+        own = read_header(record, 0, store.seed)
+        whole = crc == message[BUNDLED_BYTES - 4 : BUNDLED_BYTES]
+        if own is not None:
+            count += apply(store, own, plain_body(store, record, 0, own) if whole else None)
+        offset += len(message)
+        reached = sequence + 1
+    for sequence in range(max(reached, store.last_seq + 1), header.sequence + header.subject_len):
+        store.skip(sequence)
+        store.add_lost(sequence, "its bundle in the kept log is damaged")
+    return count
 
 
 def plain_body(store: Any, data: bytes, at: int, header: Header) -> bytes | None:

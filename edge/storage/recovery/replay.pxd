@@ -40,6 +40,9 @@ cdef class LogReplay:
     cdef FileStore store_of(self, unsigned long long stream)
     cdef int apply(self, const unsigned char* record, LogSegment segment) except -1
     cdef int apply_message(self, const unsigned char* record) except -1
+    cdef int apply_bundle(self, const unsigned char* record, LogSegment segment) except -1
+    cdef Py_ssize_t enter_bundled(self, FileStore store, const unsigned char* record, Py_ssize_t at, unsigned long long sequence, unsigned long long made) except -1
+    cdef int enter(self, FileStore store, const unsigned char* record) except -1
     cdef int lose_before(self, FileStore store, unsigned long long sequence) except -1
     cdef int apply_adoption(self, RecordHeader* header, LogSegment segment) except -1
     cdef bint holds(self, LogSegment segment, RecordHeader* header, Adoption* adoption) except -1

@@ -10,6 +10,7 @@ import struct
 
 import cython
 from cython.cimports.headwater.edge.kernel.kernel import Msg
+from cython.cimports.headwater.edge.storage.format.crc import crc32c
 from cython.cimports.headwater.edge.storage.format.operation import OP_MESSAGE, Operation
 from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,
@@ -18,6 +19,7 @@ from cython.cimports.headwater.edge.storage.format.record import (
     FLAG_PART,
     HEADER_BYTES,
     KIND_ADOPT,
+    KIND_BUNDLE,
     KIND_CHECKPOINT,
     KIND_DELETE,
     KIND_ERASE,
@@ -32,9 +34,11 @@ from cython.cimports.headwater.edge.storage.format.record import (
     KIND_STATE_PUT,
     KIND_STREAM_DELETE,
     Adoption,
+    Bundled,
     RecordHeader,
     body_of,
     body_ok,
+    bundled_ok,
     find_record,
     header_ok,
     packed_bits,
@@ -46,7 +50,7 @@ from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.log.log_segment import LogSegment
 from cython.cimports.headwater.edge.storage.recovery.restore import restore_message
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
-from cython.cimports.libc.string import memcpy
+from cython.cimports.libc.string import memcpy, memset
 
 from headwater.edge.storage.directory.metas import METAS_OWNER
 from headwater.edge.storage.format.problem import Problem, ProblemKind
@@ -184,6 +188,77 @@ def room_of_records(
         if op.sequence > last:
             need += record_size(op.length)
     return need
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def room_of_bundle(header: cython.pointer(RecordHeader)) -> cython.Py_ssize_t:
+    """Bytes that records of all messages of a bundle take at most."""
+    return header.length + header.subject_len * record_size(8)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def bundled_size(head: cython.p_const_uchar) -> cython.Py_ssize_t:
+    """Bytes of a message in a bundle, with its head."""
+    bundled: Bundled
+    memcpy(cython.address(bundled), head, cython.sizeof(Bundled))
+    return cython.sizeof(Bundled) + bundled.length
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def find_bundled(
+    record: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    sequence: cython.ulonglong,
+    found: cython.pointer(cython.ulonglong),
+) -> cython.Py_ssize_t:
+    """Where in a bundle the first message verifies at or behind `at`; it is `sequence` at the
+    least. Sets `found` to which one it is: the one behind the bundle when there is none."""
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+    after: cython.ulonglong = header.sequence + header.subject_len
+    end: cython.Py_ssize_t = HEADER_BYTES + header.length
+    head: cython.Py_ssize_t = cython.sizeof(Bundled)
+    while at + head <= end:
+        if at + bundled_size(record + at) <= end:
+            found[0] = sequence
+            while found[0] < after:
+                if bundled_ok(record, at, found[0]):
+                    return at
+                found[0] += 1
+        at += 1
+    found[0] = after
+    return end
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def unbundle(
+    made: cython.p_uchar,
+    record: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    sequence: cython.ulonglong,
+) -> cython.void:
+    """Make the record of the message `at` bytes behind a bundle's begin, as the log's writer does."""
+    bundle: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), made)
+    head: Bundled
+    memcpy(cython.address(head), record + at, cython.sizeof(Bundled))
+    memset(made, 0, record_size(head.length))
+    header.kind = KIND_MESSAGE
+    header.flags = head.flags
+    header.length = head.length
+    header.subject_len = head.subject_len
+    header.header_len = head.header_len
+    header.sequence = sequence
+    header.timestamp = bundle.timestamp + head.later
+    header.stream = bundle.stream
+    header.segment = bundle.segment
+    header.offset = cython.cast(cython.uint, bundle.offset + at)
+    header.chain = bundle.offset
+    memcpy(made + HEADER_BYTES, record + at + cython.sizeof(Bundled), head.length)
+    header.body_crc = crc32c(0, made + HEADER_BYTES, head.length)
 
 
 @cython.cfunc
@@ -373,6 +448,8 @@ class LogReplay:
         kind: cython.int = header.kind
         if kind == KIND_MESSAGE:
             return self.apply_message(record)
+        if kind == KIND_BUNDLE:
+            return self.apply_bundle(record, segment)
         if kind == KIND_ADOPT and body_ok(record):
             return self.apply_adoption(header, segment)
         if not body_ok(record):
@@ -427,6 +504,14 @@ class LogReplay:
             self.lose(store, sequence, "its body in the log is damaged")
             set_size(store, header.sequence, header.length + COUNTED_EXTRA)
             return 0
+        return self.enter(store, record)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def enter(self, store: FileStore, record: cython.p_const_uchar) -> cython.int:
+        """Enter a message whose record was verified."""
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+        sequence: cython.ulonglong = header.sequence
         plain: cython.p_const_uchar = store.plain_body(record)
         if plain == cython.NULL:
             return self.lose(store, sequence, "its record in the log does not open")
@@ -441,6 +526,67 @@ class LogReplay:
             cython.cast(cython.ulonglong, record),
             IN_LOG | packed_bits(record),
         )
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def apply_bundle(self, record: cython.p_const_uchar, segment: LogSegment) -> cython.int:
+        """Enter messages of a bundle, unless the segments had them. What does not verify is passed
+        over to the next message that does, and what is missing is lost."""
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+        store: FileStore = self.store_of(header.stream)
+        after: cython.ulonglong = header.sequence + header.subject_len
+        sequence: cython.ulonglong = header.sequence
+        found: cython.ulonglong = sequence
+        at: cython.Py_ssize_t = HEADER_BYTES
+        begin: cython.ulonglong
+        made: cython.ulonglong
+        if (
+            store is None
+            or after <= store.last_seq + 1
+            or header.segment < store.first_log_segment
+        ):
+            return 0
+        begin = made = cython.cast(
+            cython.ulonglong, segment.adoptable().reserve(room_of_bundle(header))
+        )
+        while sequence < after:
+            at = find_bundled(record, at, sequence, cython.address(found))
+            while sequence < found:
+                if sequence > store.last_seq:
+                    self.lose(store, sequence, "its body in the log is damaged")
+                    set_size(store, sequence, header.length // header.subject_len)
+                sequence += 1
+            if sequence == after:
+                break
+            if sequence > store.last_seq:
+                self.lose_before(store, sequence)
+                made += self.enter_bundled(store, record, at, sequence, made)
+            at += bundled_size(record + at)
+            sequence += 1
+        segment.adopted.ranges[header.offset] = (begin, made)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def enter_bundled(
+        self,
+        store: FileStore,
+        record: cython.p_const_uchar,
+        at: cython.Py_ssize_t,
+        sequence: cython.ulonglong,
+        made: cython.ulonglong,
+    ) -> cython.Py_ssize_t:
+        """Enter a message of a bundle, which verifies, with a record at the address `made`; returns
+        how many bytes that takes, none if the message was erased."""
+        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), made)
+        unbundle(cython.cast(cython.p_uchar, made), record, at, sequence)
+        if header.flags & FLAG_ERASED:
+            store.last_seq = sequence
+            store.last_ts = max(store.last_ts, header.timestamp)
+            self.dropped.append((header.stream, sequence, sequence))
+            return 0
+        self.enter(store, cython.cast(cython.p_const_uchar, made))
+        return record_size(header.length)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

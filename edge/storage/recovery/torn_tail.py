@@ -17,6 +17,7 @@ from cython.cimports.headwater.edge.storage.format.record import (
     FLAG_ERASED,
     FLAG_LAZY,
     HEADER_BYTES,
+    KIND_BUNDLE,
     KIND_FOOTER,
     KIND_HEAD,
     MAGIC,
@@ -199,6 +200,7 @@ def is_old_body(segment: LogSegment, seed: cython.uint, at: cython.Py_ssize_t) -
     return (
         zero_sector(segment.image, start, end)
         or old_record(segment.image, start, end, seed, segment.number)
+        or (header.kind == KIND_BUNDLE and zero_end(segment.image, start, end))
     ) and not one_byte_wrong(segment.image + at)
 
 

@@ -16,6 +16,7 @@ from cython.cimports.headwater.edge.storage.format.record import (
     FILE_HEADER_BYTES,
     HEADER_BYTES,
     KIND_ADOPT,
+    KIND_BUNDLE,
     KIND_CHECKPOINT,
     KIND_DELETE,
     KIND_HEAD,
@@ -75,6 +76,7 @@ def is_of_stream(kind: cython.int) -> cython.bint:
     return (
         kind == KIND_MESSAGE
         or kind == KIND_ADOPT
+        or kind == KIND_BUNDLE
         or kind == KIND_DELETE
         or kind == KIND_LOST
         or kind == KIND_HEAD
@@ -85,8 +87,10 @@ def is_of_stream(kind: cython.int) -> cython.bint:
 @cython.cfunc
 @cython.exceptval(check=False)
 def last_adopted(header: cython.pointer(RecordHeader)) -> cython.ulonglong:
-    """The last sequence that an ADOPT record tells of; 0 when it is damaged."""
+    """The last sequence that an ADOPT or BUNDLE tells of; 0 when an ADOPT is damaged."""
     record: cython.p_const_uchar = cython.cast(cython.p_const_uchar, header)
+    if header.kind == KIND_BUNDLE:
+        return header.sequence + header.subject_len - 1
     if header.length != cython.sizeof(Adoption) or not body_ok(record):
         return 0
     return cython.cast(cython.pointer(Adoption), record + HEADER_BYTES).last
@@ -195,7 +199,7 @@ class Checkpointer(Task):
                 self.add_store(store)
             if kind == KIND_MESSAGE:
                 self.copy.add_message(record, self.segment.number)
-            elif kind == KIND_ADOPT:
+            elif kind == KIND_ADOPT or kind == KIND_BUNDLE:
                 self.copy_adopted(header)
             elif not body_ok(record) or self.is_again(record):
                 continue
@@ -214,22 +218,21 @@ class Checkpointer(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def copy_adopted(self, header: cython.pointer(RecordHeader)) -> cython.int:
-        """Copy messages that the segment holds in an entry. A start may have found none: the
-        stream's segments had them, or the entry was damaged and they are lost."""
+        """Copy messages that the segment holds in an entry or a bundle. A start may have found none:
+        the stream's segments had them, or they are damaged and lost."""
         at: cython.ulonglong
         end: cython.ulonglong
         record: cython.p_const_uchar
         found: tuple = None
         if self.segment.adopted is not None:
             found = self.segment.adopted.ranges.get(header.offset)
-        if found is None:
-            return self.copy.advance(last_adopted(header), 0)
-        at, end = found
-        while at < end:
-            record = cython.cast(cython.p_const_uchar, at)
-            self.copy.add_message(record, self.segment.number)
-            at += record_size(cython.cast(cython.pointer(RecordHeader), record).length)
-        return 0
+        if found is not None:
+            at, end = found
+            while at < end:
+                record = cython.cast(cython.p_const_uchar, at)
+                self.copy.add_message(record, self.segment.number)
+                at += record_size(cython.cast(cython.pointer(RecordHeader), record).length)
+        return self.copy.advance(last_adopted(header), 0)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

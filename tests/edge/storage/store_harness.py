@@ -13,6 +13,8 @@ from headwater.edge.storage.segments.file_store import FileStore
 from headwater.security.sealing import KeyRing, NodeKey
 
 SMALL = 64 << 10
+GATHERED_SECONDS = 0.005
+"""How long messages wait for a sync where they are gathered."""
 KEY = NodeKey.of(b"a key for tests")
 
 
@@ -26,10 +28,13 @@ class Harness:
         interval: float = 0.0,
         sealed: bool = False,
         compressed: bool = False,
+        gathered: bool = False,
     ) -> None:
         self.directory = directory
         self.options = StoreOptions(directory, segment_bytes, interval)
         self.options.keys = KeyRing(KEY) if sealed else None
+        if gathered:
+            self.options.max_delay, self.options.bundles = GATHERED_SECONDS, True
         self.compressed = compressed
         self.loop = asyncio.new_event_loop()
         self.node: NodeStore | None = None

@@ -14,6 +14,8 @@ from headwater.security.sealing import KeyRing, NodeKey
 # A few dozen messages fill a segment; nobody wants that but these tests.
 node_store.SEGMENT_BYTES_MIN = 4096
 SMALL = 8192
+GATHERED_SECONDS = 0.005
+"""How long messages wait for a sync where they are gathered."""
 KEY = NodeKey.of(b"a key for tests")
 
 Row = tuple[bytes, bytes, bytes]
@@ -29,6 +31,7 @@ class TwinHarness:
         seed: object = 1,
         sealed: bool = False,
         compressed: bool = False,
+        gathered: bool = False,
     ) -> None:
         self.disk = disk or TwinFiles()
         self.loop = TwinLoop()
@@ -40,6 +43,8 @@ class TwinHarness:
             chance=self.chance,
             keys=KeyRing(KEY) if sealed else None,
         )
+        if gathered:
+            self.options.max_delay, self.options.bundles = GATHERED_SECONDS, True
         self.compressed = compressed
         self.loop.set_exception_handler(self.caught)
         self.errors: list[object] = []

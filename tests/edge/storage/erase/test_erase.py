@@ -10,6 +10,8 @@ import pytest
 from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.erase import eraser
+from headwater.edge.storage.erase.erase_jobs import in_bundle, record_for
+from headwater.edge.storage.erase.erase_rows import IN_BUNDLE, IN_SEGMENT
 from tests.edge.storage.format.store_decoder import Decoder
 from tests.edge.storage.store_harness import Harness, contents
 
@@ -17,9 +19,9 @@ SECRET = b"personal-secret-of-nobody-else"
 SUBJECT = b"people.jane-doe-only-here"
 
 
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    made = Harness(tmp_path)
+@pytest.fixture(params=["alone", "gathered"])
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
+    made = Harness(tmp_path, gathered=request.param == "gathered")
     yield made
     made.end()
 
@@ -301,16 +303,15 @@ def test_a_half_overwritten_record_is_no_damage(harness: Harness, where: str, ke
     harness.commit()
     (intent,) = harness.node.eraser._pending.values()
     (location,) = intent.locations
-    assert location.where == (where == "segment")
-    path = (
-        store.segments[0].path
-        if where == "segment"
-        else next(s for s in harness.node.log.live if s.number == location.number).slot.path
-    )
-    harness.crash()
-    from headwater.edge.storage.erase.erase_jobs import record_for
-
+    assert (location.where == IN_SEGMENT) == (where == "segment")
+    path = store.segments[0].path if store.segments else None
     new = record_for(intent.stream, location, store.seed)
+    if where == "log":
+        segment = next(s for s in harness.node.log.live if s.number == location.number)
+        path = segment.slot.path
+        if location.where == IN_BUNDLE:
+            new = in_bundle(segment, intent.stream, location, store.seed).new
+    harness.crash()
     with path.open("r+b") as file:
         file.seek(location.offset)
         file.write(new[:keep])

@@ -111,7 +111,7 @@ def records(data: bytes, number: int, seed: int, end: int) -> list[Row]:
         if crc(seed, data[at : at + 60]) != header_crc:
             break
         body = data[at + 64 : at + 64 + length]
-        assert crc(0, body) == body_crc
+        assert crc(0, body) == body_crc or kind == 16
         found.append(
             {
                 "kind": kind,
@@ -125,6 +125,7 @@ def records(data: bytes, number: int, seed: int, end: int) -> list[Row]:
                 "chain": chain,
                 "crc": header_crc,
                 "offset": at,
+                "segment": segment,
             }
         )
         at += (64 + length + 7) & ~7
@@ -152,6 +153,27 @@ def adopted(rows: list[Row], data: bytes) -> list[Row]:
                     {**row, "kind": 1, "sequence": sequence, "timestamp": timestamp, "parts": parts}
                 )
             assert at == end and sequence == last
+    return rows
+
+
+def bundled(rows: list[Row]) -> list[Row]:
+    """The rows, each BUNDLE with its messages."""
+    for row in rows:
+        if row["kind"] != 16:
+            continue
+        row["messages"], at, body = [], 0, row["body"]
+        while at < len(body):
+            length, second, flags, first, _, later, check = struct.unpack_from("<HHHBBII", body, at)
+            sequence = row["sequence"] + len(row["messages"])
+            place = struct.pack("<QII", sequence, row["segment"], row["offset"] + 64 + at)
+            text = body[at + 16 : at + 16 + length]
+            assert crc(crc(crc(0, place), body[at : at + 12]), text) == check
+            parts = (text[:first], text[first : first + second], text[first + second :])
+            message = {"kind": 1, "flags": flags, "sequence": sequence, "body": text}
+            message |= {"timestamp": row["timestamp"] + later, "stream": row["stream"]}
+            row["messages"].append({**message, "parts": parts, "lengths": (first, second)})
+            at += 16 + length
+        assert at == len(body) and len(row["messages"]) == row["lengths"][0]
     return rows
 
 
@@ -291,7 +313,7 @@ class Decoder:
         self.keys: dict[int, Keys] = {}
         self.root = store_dir / "jetstream"
         identity = json.loads(two_slot(self.root / "HEADWATER"))
-        assert identity["format"] in (1, 2)
+        assert identity["format"] in (1, 2, 3)
         self.seed = crc(0, bytes.fromhex(identity["node_id"]))
         self.streams: dict[int, dict[int, Row]] = {}
         self.names: dict[int, str] = {}
@@ -398,7 +420,7 @@ class Decoder:
             head = struct.unpack_from("<4sIIIIIIIqQ16sI", data)
             if head[0] == b"HWLG" and head[11] == crc(self.seed, data[:64]):
                 rows = records(data, head[2], self.seed, len(data))
-                slots[head[2]] = (head, adopted(rows, data))
+                slots[head[2]] = (head, bundled(adopted(rows, data)))
         path_numbers: list[tuple[int, int]] = []
         number, end, oldest = max(slots, default=0), 0, 1
         while number >= oldest and number in slots:
@@ -448,7 +470,7 @@ class Decoder:
                 self.keys[stream].open(row)
             if not row["flags"] & 0x8000:
                 messages[row["sequence"]] = row
-        elif row["kind"] == 15:
+        elif row["kind"] in (15, 16):
             for message in row["messages"]:
                 self.apply(message)
         elif row["kind"] in (2, 5):

@@ -57,8 +57,8 @@ State = tuple[bytes | None, list[bytes]] | None
 class History:
     """Plays the script on a harness; keeps the moments whose numbers are wanted."""
 
-    def __init__(self, wanted: range | None = None) -> None:
-        self.harness = TwinHarness()
+    def __init__(self, wanted: range | None = None, gathered: bool = False) -> None:
+        self.harness = TwinHarness(gathered=gathered)
         self.books: dict[str, StreamBook] = {}
         self.states: dict[tuple[bytes, bytes], list[State]] = {}
         self.sure: dict[tuple[bytes, bytes], int] = {}

@@ -26,15 +26,17 @@ def outcomes(number: int) -> Iterator[tuple[object, str]]:
 
 
 @pytest.mark.timeout(3600)
-def test_every_crash_point() -> None:
-    history = History()
+@pytest.mark.parametrize("gathered", [False, True])
+def test_every_crash_point(gathered: bool) -> None:
+    history = History(gathered=gathered)
     history.run()
     total = history.harness.disk.operations
     assert history.rewritten and history.retired
     checked = 0
     for begin in range(1, total + 1, CHUNK):
-        wanted = range(begin, min(begin + CHUNK, total + 1), STRIDE)
-        history = History(wanted)
+        stride = STRIDE if WHOLE or not gathered else 2 * STRIDE
+        wanted = range(begin, min(begin + CHUNK, total + 1), stride)
+        history = History(wanted, gathered)
         history.run()
         assert len(history.moments) == len(wanted)
         for moment in history.moments:
