@@ -40,6 +40,7 @@ LAYOUTS = [
      of("edge/storage/erase/erase_jobs.py", "LOCATION")),
     (STORAGE, "u32 offset of the record with",
      c_struct("edge/storage/format/record.pxd", "Adoption")),
+    (STORAGE, "u16 length of what follows", c_struct(RECORD, "Bundled")),
     (STORAGE, "u32 flags (only", c_struct("edge/storage/packing/packing.pxd", "Bound")),
     (STORAGE, '4s "HWSB"', of("edge/storage/packing/packing.py", "BLOB")),
     (RAFT, "u16 voters", of(CONFIG, "HEAD", "PAIR", "NODE")),

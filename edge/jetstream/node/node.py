@@ -54,7 +54,11 @@ UNKNOWN_LIMIT = 1 << 40
 # A segment of the log is at most one of so many of the device, but not smaller than this.
 DEVICE_SEGMENTS = 64
 DEVICE_SEGMENT_MIN = 256 << 10
-EDGE_SEGMENT_BYTES = 256 << 10
+EDGE_SEGMENT_BYTES = 352 << 10
+"""Of a gateway: an empty store, with five of them, takes less than 2 MiB."""
+EDGE_SEGMENT_SMALL = 256 << 10
+"""Where it may store less than this:"""
+EDGE_SMALL_LIMIT = 32 << 20
 LOG_SEGMENTS = 12
 """Of the log, with its ballast, while a gateway stores as fast as it can."""
 EDGE_OPEN_PAGES = 16
@@ -593,7 +597,7 @@ def segment_bytes(options: Options, directory: Path) -> int:
     if options.headwater.commit_segment_bytes:
         return options.headwater.commit_segment_bytes
     if options.headwater.profile == "edge":
-        return EDGE_SEGMENT_BYTES
+        return edge_segment_bytes(options)
     size = CLUSTER_SEGMENT_BYTES if options.cluster.port else DEFAULT_SEGMENT_BYTES
     device = device_bytes(directory)
     if options.headwater.disk_budget:
@@ -603,13 +607,20 @@ def segment_bytes(options: Options, directory: Path) -> int:
     return size
 
 
+def edge_segment_bytes(options: Options) -> int:
+    """Size of a commit-log segment of a gateway: each that is checkpointed costs some pages of the
+    device, and a small store has no room for large ones."""
+    limit = options.headwater.disk_budget or options.jetstream.max_file_store
+    return EDGE_SEGMENT_SMALL if 0 < limit < EDGE_SMALL_LIMIT else EDGE_SEGMENT_BYTES
+
+
 def disk_budget(options: Options) -> int:
     """Bytes that the store may take on its device; 0 is any number. A gateway that says its
     `max_file` alone has a tenth more for everything besides messages."""
     budget, limit = options.headwater.disk_budget, options.jetstream.max_file_store
     if budget or limit <= 0 or options.headwater.profile != "edge":
         return budget
-    least = least_budget(options.headwater.commit_segment_bytes or EDGE_SEGMENT_BYTES)
+    least = least_budget(options.headwater.commit_segment_bytes or edge_segment_bytes(options))
     return max(limit + limit // 10, least)
 
 

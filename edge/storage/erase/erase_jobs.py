@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headwater.edge.ports import files
 from headwater.edge.storage.erase.erase_kept import erase_kept
-from headwater.edge.storage.erase.erase_rows import IN_BUNDLE, IN_LOG_FILE, IN_SEGMENT
+from headwater.edge.storage.erase.erase_rows import IN_BUNDLE, IN_SEGMENT
 from headwater.edge.storage.format.errors import invariant
 from headwater.edge.storage.format.record_layout import (
     BUNDLE,

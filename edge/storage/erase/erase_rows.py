@@ -42,7 +42,7 @@ def rows_of(store: FileStore, sequence: cython.ulonglong) -> list:
                 header.segment,
                 header.chain,
                 header.offset,
-                cython.sizeof(Bundled) + header.length,
+                cython.sizeof(Bundled) + header.length + 2 * (header.header_len > 0),
             )
         )
     elif header.offset:  # of a message in an entry the log has no record

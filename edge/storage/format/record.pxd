@@ -56,12 +56,14 @@ cdef struct Adoption:                   # body of an ADOPT record; offsets are i
     unsigned int unused                 # 0
     unsigned long long last             # sequence of the last message; all between are there
 
+cdef enum:
+    BUNDLED_HEADERS = 1                 # ahead of the body stands the length of its headers, 16 bits
+    BUNDLED_ERASED = 2                  # overwritten with zeros
+
 cdef struct Bundled:                    # head of a message in a BUNDLE; its body follows
-    unsigned short length               # of the body
-    unsigned short header_len
-    unsigned short flags                # as of a record
+    unsigned short length               # of what follows: body, and the length of its headers
     unsigned char subject_len
-    unsigned char unused                # 0
+    unsigned char flags                 # FLAG_SEALED, FLAG_COMPRESSED, BUNDLED_*
     unsigned int later                  # ns from the bundle's timestamp to the message's
     unsigned int crc                    # see bundled_crc
 
@@ -76,7 +78,7 @@ cdef void seal_header(RecordHeader* header, unsigned int seed) noexcept nogil
 cdef bint header_ok(const unsigned char* data, Py_ssize_t room, unsigned int seed, unsigned int segment, unsigned int offset) noexcept nogil
 cdef bint body_ok(const unsigned char* record) noexcept nogil
 cdef unsigned int bundled_crc(unsigned long long sequence, unsigned int segment, unsigned int offset, const unsigned char* head) noexcept nogil
-cdef bint bundle_fits(const unsigned char* record) noexcept nogil
+cdef Py_ssize_t bundled_size(const unsigned char* head) noexcept nogil
 cdef bint bundled_ok(const unsigned char* record, Py_ssize_t at, unsigned long long sequence) noexcept nogil
 cdef Py_ssize_t find_record(const unsigned char* data, Py_ssize_t start, Py_ssize_t end, unsigned int seed, unsigned int segment) noexcept nogil
 cdef bytes body_of(const unsigned char* record)

@@ -114,7 +114,7 @@ def bundled_crc(
     head: cython.p_const_uchar,
 ) -> cython.uint:
     """Checksum of a message in a bundle: of its sequence, the log segment, the offset of its head
-    there, the head without its checksum, and the body behind it."""
+    there, the head without its checksum, and what is behind it."""
     place: cython.ulonglong[2]
     bundled: Bundled
     crc: cython.uint
@@ -129,16 +129,24 @@ def bundled_crc(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
+def bundled_size(head: cython.p_const_uchar) -> cython.Py_ssize_t:
+    """Bytes of a message in a bundle, with its head."""
+    bundled: Bundled
+    memcpy(cython.address(bundled), head, cython.sizeof(Bundled))
+    return cython.sizeof(Bundled) + bundled.length
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
 def bundle_fits(record: cython.p_const_uchar) -> cython.bint:
     """Whether the lengths in a bundle's heads fill its body with as many messages as it says."""
     header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
     end: cython.Py_ssize_t = HEADER_BYTES + header.length
     at: cython.Py_ssize_t = HEADER_BYTES
     count: cython.uint = 0
-    head: Bundled
     while at + cython.cast(cython.Py_ssize_t, cython.sizeof(Bundled)) <= end:
-        memcpy(cython.address(head), record + at, cython.sizeof(Bundled))
-        at += cython.sizeof(Bundled) + head.length
+        at += bundled_size(record + at)
         count += 1
     return at == end and count == header.subject_len
 
@@ -165,14 +173,12 @@ def bundle_ok(record: cython.p_const_uchar) -> cython.bint:
     header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
     at: cython.Py_ssize_t = HEADER_BYTES
     number: cython.uint
-    head: Bundled
     if not bundle_fits(record):
         return False
     for number in range(header.subject_len):
         if not bundled_ok(record, at, header.sequence + number):
             return False
-        memcpy(cython.address(head), record + at, cython.sizeof(Bundled))
-        at += cython.sizeof(Bundled) + head.length
+        at += bundled_size(record + at)
     return True
 
 

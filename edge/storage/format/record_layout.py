@@ -18,9 +18,12 @@ DELETE = 2
 ERASE = 13
 ERASE_DONE = 14
 BUNDLE = 16
-BUNDLED = struct.Struct("<HHHBBI")
-"""Head of a message in a BUNDLE, without its checksum."""
+BUNDLED = struct.Struct("<HBBI")
+"""Head of a message in a BUNDLE, without its checksum: lengths of what follows and of its subject,
+flags, ns after the bundle's timestamp."""
 BUNDLED_BYTES = BUNDLED.size + 4
+BUNDLED_HEADERS = 1
+BUNDLED_ERASED = 2
 FLAG_SEALED = 4
 FLAG_COMPRESSED = 8
 FLAG_ERASED = 0x8000
@@ -119,21 +122,24 @@ def bundled_crc(sequence: int, segment: int, offset: int, message: bytes) -> byt
 def erased_bundled(sequence: int, segment: int, offset: int, message: bytes) -> bytes:
     """What takes the place of a message in a bundle that was erased; its head is at `offset`."""
     length, *_, later = BUNDLED.unpack_from(message)
-    head = BUNDLED.pack(length, 0, FLAG_ERASED, 0, 0, later)
+    head = BUNDLED.pack(length, 0, BUNDLED_ERASED, later)
     body = bytes(len(message) - BUNDLED_BYTES)
     return head + bundled_crc(sequence, segment, offset, head + bytes(4) + body) + body
 
 
 def unbundled(seed: int, header: Header, offset: int, sequence: int, message: bytes) -> bytes:
     """The record, as if it had one of its own, of a message in a bundle that verifies."""
-    length, header_len, flags, subject_len, _, later = BUNDLED.unpack_from(message)
+    _, subject_len, flags, later = BUNDLED.unpack_from(message)
     body = message[BUNDLED_BYTES:]
+    header_len = 0
+    if flags & BUNDLED_HEADERS:
+        header_len, body = int.from_bytes(body[:2], "little"), body[2:]
     head = HEADER.pack(
         MAGIC,
         VERSION,
         MESSAGE,
-        flags,
-        length,
+        FLAG_ERASED if flags & BUNDLED_ERASED else flags & (FLAG_SEALED | FLAG_COMPRESSED),
+        len(body),
         subject_len,
         header_len,
         checksum(body),

@@ -35,11 +35,11 @@ cdef class BatchWriter:
     cdef public bint bundles            # whether gathered messages may stand in bundles
     cdef Py_ssize_t bundle_at           # offset of the bundle that is open; 0: none is
     cdef unsigned char* bundle_begin    # where the records of its messages are, in memory
-    cdef unsigned char* bundle_end
+    cdef unsigned char* bundle_end      # and where they end
     cdef Py_ssize_t joined              # messages of this batch in bundles
     cdef unsigned long long likely      # stream whose bundle was worth it; 0
     cdef unsigned long long alone_stream    # of the last message with a record of its own
-    cdef unsigned long long alone_sequence
+    cdef unsigned long long alone_sequence  # of that message
     cdef Py_ssize_t alone_end           # where that record ends
     cdef Py_ssize_t footer_room(self, Py_ssize_t more) noexcept
     cdef int finish(self, unsigned char* at, Py_ssize_t length) except -1

@@ -15,6 +15,7 @@ from cython.cimports.cpython.bytes import (
 from cython.cimports.headwater.edge.kernel.kernel import Kernel, Msg
 from cython.cimports.headwater.edge.storage.format.crc import crc32c
 from cython.cimports.headwater.edge.storage.format.record import (
+    BUNDLED_HEADERS,
     FILE_HEADER_BYTES,
     FLAG_COPY,
     HEADER_BYTES,
@@ -45,6 +46,8 @@ BUNDLED_MAX = cython.declare(cython.Py_ssize_t, 64)
 BUNDLED_BYTES_MAX = cython.declare(cython.Py_ssize_t, 2048)
 # Only a stream whose syncs wait as long as this gathers messages.
 BUNDLE_DELAY_NS_MIN = cython.declare(cython.longlong, 1000000)
+# Length of headers, ahead of the body of a message that has some.
+HEADERS_BYTES = cython.declare(cython.Py_ssize_t, 2)
 # A stream of which a bundle had fewer gets its next message as a record of its own.
 BUNDLE_MIN = cython.declare(cython.uint, 3)
 
@@ -234,7 +237,7 @@ class BatchWriter:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def extend(self, need: cython.Py_ssize_t) -> cython.bint:
-        """Whether `need` bytes fit behind the bundle that is open. Raises StoreFull, StoreFailed."""
+        """Whether `need` bytes fit into the bundle that is open. Raises StoreFull, StoreFailed."""
         raise StoreClosed("there is no log")
 
     @cython.cfunc
@@ -248,7 +251,8 @@ class BatchWriter:
     ) -> cython.ulonglong:
         """Append a message to a bundle; returns the address of its record, which is in memory."""
         length: cython.Py_ssize_t = store.body_size(m)
-        need: cython.Py_ssize_t = cython.sizeof(Bundled) + length
+        before: cython.Py_ssize_t = HEADERS_BYTES * (m.header_len > 0)
+        need: cython.Py_ssize_t = cython.sizeof(Bundled) + before + length
         size: cython.Py_ssize_t = record_size(length)
         made: cython.p_uchar = cython.NULL
         if self.continues(store, timestamp, sequence) and self.extend(need):
@@ -311,6 +315,9 @@ class BatchWriter:
         )
         at: cython.p_uchar = self.active.image + self.active.end
         length: cython.Py_ssize_t = message.length
+        header_len: cython.ushort = cython.cast(cython.ushort, message.header_len)
+        before: cython.Py_ssize_t = HEADERS_BYTES * (header_len > 0)
+        size: cython.Py_ssize_t = cython.sizeof(Bundled) + before + length
         head: Bundled
         message.magic = 0
         message.segment = self.active.number
@@ -318,19 +325,20 @@ class BatchWriter:
         message.chain = cython.cast(cython.uint, self.bundle_at)
         message.body_crc = crc32c(0, record + HEADER_BYTES, length)
         memset(record + HEADER_BYTES + length, 0, record_size(length) - HEADER_BYTES - length)
-        head.length = cython.cast(cython.ushort, length)
-        head.header_len = cython.cast(cython.ushort, message.header_len)
-        head.flags = message.flags
+        head.length = cython.cast(cython.ushort, before + length)
+        head.flags = cython.cast(cython.uchar, message.flags)
+        if header_len:
+            head.flags |= BUNDLED_HEADERS
         head.subject_len = cython.cast(cython.uchar, message.subject_len)
-        head.unused = 0
         head.later = cython.cast(cython.uint, message.timestamp - header.timestamp)
         memcpy(at, cython.address(head), cython.sizeof(Bundled))
-        memcpy(at + cython.sizeof(Bundled), record + HEADER_BYTES, length)
+        memcpy(at + cython.sizeof(Bundled), cython.address(header_len), before)
+        memcpy(at + cython.sizeof(Bundled) + before, record + HEADER_BYTES, length)
         head.crc = bundled_crc(message.sequence, message.segment, message.offset, at)
         memcpy(at, cython.address(head), cython.sizeof(Bundled))
         header.subject_len += 1
-        self.active.end += cython.sizeof(Bundled) + length
-        self.written += cython.sizeof(Bundled) + length
+        self.active.end += size
+        self.written += size
         self.joined += 1
         return 0
 

@@ -208,7 +208,7 @@ class CommitLog(BatchWriter):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def extend(self, need: cython.Py_ssize_t) -> cython.bint:
-        """Whether `need` bytes fit behind the bundle that is open. Raises StoreFull, StoreFailed."""
+        """Whether `need` bytes fit into the bundle that is open. Raises StoreFull, StoreFailed."""
         footers: cython.Py_ssize_t = BLOCK_BYTES + self.footer_room(1)
         if self.failure is not None:
             raise self.failure.with_traceback(None)

@@ -13,10 +13,14 @@ from cython.cimports.headwater.edge.kernel.kernel import Msg
 from cython.cimports.headwater.edge.storage.format.crc import crc32c
 from cython.cimports.headwater.edge.storage.format.operation import OP_MESSAGE, Operation
 from cython.cimports.headwater.edge.storage.format.record import (
+    BUNDLED_ERASED,
+    BUNDLED_HEADERS,
     FILE_HEADER_BYTES,
+    FLAG_COMPRESSED,
     FLAG_COPY,
     FLAG_ERASED,
     FLAG_PART,
+    FLAG_SEALED,
     HEADER_BYTES,
     KIND_ADOPT,
     KIND_BUNDLE,
@@ -39,6 +43,7 @@ from cython.cimports.headwater.edge.storage.format.record import (
     body_of,
     body_ok,
     bundled_ok,
+    bundled_size,
     find_record,
     header_ok,
     packed_bits,
@@ -199,15 +204,6 @@ def room_of_bundle(header: cython.pointer(RecordHeader)) -> cython.Py_ssize_t:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def bundled_size(head: cython.p_const_uchar) -> cython.Py_ssize_t:
-    """Bytes of a message in a bundle, with its head."""
-    bundled: Bundled
-    memcpy(cython.address(bundled), head, cython.sizeof(Bundled))
-    return cython.sizeof(Bundled) + bundled.length
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
 def find_bundled(
     record: cython.p_const_uchar,
     at: cython.Py_ssize_t,
@@ -240,24 +236,32 @@ def unbundle(
     at: cython.Py_ssize_t,
     sequence: cython.ulonglong,
 ) -> cython.void:
-    """Make the record of the message `at` bytes behind a bundle's begin, as the log's writer does."""
+    """Make the record of the message `at` bytes behind a bundle's begin, as the writer does."""
     bundle: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
     header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), made)
+    start: cython.Py_ssize_t = at + cython.sizeof(Bundled)
+    header_len: cython.ushort = 0
     head: Bundled
     memcpy(cython.address(head), record + at, cython.sizeof(Bundled))
+    if head.flags & BUNDLED_HEADERS:
+        memcpy(cython.address(header_len), record + start, 2)
+        start += 2
+        head.length -= 2
     memset(made, 0, record_size(head.length))
     header.kind = KIND_MESSAGE
-    header.flags = head.flags
+    header.flags = head.flags & (FLAG_SEALED | FLAG_COMPRESSED)
+    if head.flags & BUNDLED_ERASED:
+        header.flags = FLAG_ERASED
     header.length = head.length
     header.subject_len = head.subject_len
-    header.header_len = head.header_len
+    header.header_len = header_len
     header.sequence = sequence
     header.timestamp = bundle.timestamp + head.later
     header.stream = bundle.stream
     header.segment = bundle.segment
     header.offset = cython.cast(cython.uint, bundle.offset + at)
     header.chain = bundle.offset
-    memcpy(made + HEADER_BYTES, record + at + cython.sizeof(Bundled), head.length)
+    memcpy(made + HEADER_BYTES, record + start, head.length)
     header.body_crc = crc32c(0, made + HEADER_BYTES, head.length)
 
 

@@ -218,7 +218,7 @@ class Checkpointer(Task):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def copy_adopted(self, header: cython.pointer(RecordHeader)) -> cython.int:
-        """Copy messages that the segment holds in an entry or a bundle. A start may have found none:
+        """Copy messages that the segment holds in entry or bundle. A start may have found none:
         the stream's segments had them, or they are damaged and lost."""
         at: cython.ulonglong
         end: cython.ulonglong

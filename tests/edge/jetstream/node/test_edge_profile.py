@@ -163,18 +163,18 @@ def noise(number: int) -> bytes:
     return random.Random(number).randbytes(200)
 
 
-@pytest.mark.parametrize(("body", "bytes_max"), [(reading, 400), (noise, 600)])
+@pytest.mark.parametrize(("body", "bytes_max"), [(reading, 260), (noise, 560)])
 async def test_messages_that_come_slowly_share_the_pages_of_the_device(
     tmp_path: Path, body: Callable[[int], bytes], bytes_max: int
 ) -> None:
-    """Ten messages come in each `commit_max_delay`: the log writes them at once, and all that is
-    written for a message of 200 bytes is less than three times of it. What compresses takes less,
-    and is read as it was."""
+    """Ten messages come in each `commit_max_delay`: the log writes them at once, with one header,
+    and what is written for a message of 200 bytes is less than three times of it. What compresses
+    takes less, and is read as it was."""
     config = {
         "jetstream": {"store_dir": tmp_path, "max_file": 16 * MIB},
         "headwater": {"profile": "edge", "commit_max_delay": "10ms"},
     }
-    count = 6000 if body is reading else 4000
+    count = 10_000 if body is reading else 5000
     async with headwater.edge.open_node(config, listen=False) as node:
         await node.stream("S", ["s"])
         storage = node.node.jetstream.store()
@@ -186,7 +186,7 @@ async def test_messages_that_come_slowly_share_the_pages_of_the_device(
         assert stream.store.messages == count
         assert after["syncs"] - before["syncs"] <= count // 8
         logged = after["bytes_written"] - before["bytes_written"]
-        kept = [item for item in stream.store.segments if item.indexed]
+        kept = [item for item in stream.store.segments if item.path.with_suffix(".idx").exists()]
         held = sum(item.path.stat().st_size for item in kept)
         indexed = sum(item.path.with_suffix(".idx").stat().st_size for item in kept)
         in_them = kept[-1].last
@@ -198,13 +198,12 @@ async def test_messages_that_come_slowly_share_the_pages_of_the_device(
     assert config_shown.compression in (None, "none")
 
 
-@pytest.mark.parametrize(("length", "bytes_max"), [(7, 328), (20, 342)])
+@pytest.mark.parametrize(("length", "bytes_max"), [(7, 275), (20, 305)])
 async def test_batches_end_where_the_blocks_of_the_device_are_full(
     tmp_path: Path, length: int, bytes_max: int
 ) -> None:
-    """Messages of 200 bytes come each 10 ms, and the log may wait for 100. Batches that last as
-    long as they may cost 325 to 335 bytes a message for short subjects, and 355 for those of 20
-    characters."""
+    """Messages of 200 bytes come each 10 ms, and the log may wait for 100. With a record for each
+    of them it takes 311 to 328 bytes a message."""
     config = {
         "jetstream": {"store_dir": tmp_path, "max_file": 64 * MIB},
         "headwater": {"profile": "edge", "commit_max_delay": "100ms"},

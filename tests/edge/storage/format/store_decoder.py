@@ -163,16 +163,20 @@ def bundled(rows: list[Row]) -> list[Row]:
             continue
         row["messages"], at, body = [], 0, row["body"]
         while at < len(body):
-            length, second, flags, first, _, later, check = struct.unpack_from("<HHHBBII", body, at)
+            length, first, flags, later, check = struct.unpack_from("<HBBII", body, at)
             sequence = row["sequence"] + len(row["messages"])
             place = struct.pack("<QII", sequence, row["segment"], row["offset"] + 64 + at)
-            text = body[at + 16 : at + 16 + length]
-            assert crc(crc(crc(0, place), body[at : at + 12]), text) == check
+            text = body[at + 12 : at + 12 + length]
+            assert crc(crc(crc(0, place), body[at : at + 8]), text) == check
+            second = 0
+            if flags & 1:
+                second, text = struct.unpack_from("<H", text)[0], text[2:]
+            flags = 0x8000 if flags & 2 else flags & 12
             parts = (text[:first], text[first : first + second], text[first + second :])
             message = {"kind": 1, "flags": flags, "sequence": sequence, "body": text}
             message |= {"timestamp": row["timestamp"] + later, "stream": row["stream"]}
             row["messages"].append({**message, "parts": parts, "lengths": (first, second)})
-            at += 16 + length
+            at += 12 + length
         assert at == len(body) and len(row["messages"]) == row["lengths"][0]
     return rows
 

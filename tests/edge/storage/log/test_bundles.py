@@ -25,7 +25,8 @@ Found = tuple[Path, int, list[tuple[int, bytes]]]
 
 @pytest.fixture(params=["plain", "sealed", "compressed", "both"])
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
-    sealed, compressed = request.param in ("sealed", "both"), request.param in ("compressed", "both")
+    sealed = request.param in ("sealed", "both")
+    compressed = request.param in ("compressed", "both")
     made = Harness(tmp_path, sealed=sealed, compressed=compressed, gathered=True)
     yield made
     made.end()
