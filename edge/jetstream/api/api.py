@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.edge.broker.conn import Conn
 from headwater.edge.facts.version import PEER_HEADER, peer_block
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api.api_sinks import ApiSink, DomainSink
@@ -29,6 +30,9 @@ log = logging.getLogger("headwater.jetstream")
 # `request_queue_limit` says another number, and their bytes; more are refused as overload.
 WAITING_MAX = 10_000
 LINE_BYTES_MAX = 64 << 20
+# Requests of one peer that are handled before others have their turn. Where several ask for much,
+# they share it.
+TURN_REQUESTS = 32
 # The reference serves these beside its API: they are neither counted nor told in advisories.
 UNCOUNTED = ("stream_msg_get", "consumer_reset")
 Waiting = tuple[bytes, bytes, bytes, bytes]
@@ -49,6 +53,8 @@ class Router:
         self.limit = account_js.node.request_queue_limit or WAITING_MAX
         self.overload = 0
         """Requests that were refused and are not told of yet."""
+        self.turn: dict[object, int] = {}
+        """Requests that came in this turn of the loop, by sender."""
         subjects = account_js.node.api_subjects
         self.sinks: list[Any] = [ApiSink(subject, self.serve) for subject in subjects]
         self.alias = DomainSink(account_js.account, domain) if domain else None
@@ -64,6 +70,7 @@ class Router:
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
     ) -> None:
         """Take one request; the callback of the account's ApiSink."""
+        self.count(sender)
         line = self.lines.get(sender)
         if line is None:
             self.begin(subject, reply, block, payload, sender)
@@ -73,6 +80,15 @@ class Router:
             self.line_bytes += len(payload)
         else:
             self.refuse_overload(reply)
+
+    def count(self, sender: object) -> None:
+        """Have a peer wait for its next turn that asks for much: a request costs a hundred times
+        what a message does, and one read brings thousands."""
+        if not self.turn:
+            self.account_js.account.kernel.loop.call_soon(self.turn.clear)
+        asked = self.turn[sender] = self.turn.get(sender, 0) + 1
+        if asked * len(self.turn) >= TURN_REQUESTS and isinstance(sender, Conn):
+            sender.rest()
 
     def refuse_overload(self, reply: bytes) -> None:
         """Refuse a request that has no place to wait; the system account hears how many were."""

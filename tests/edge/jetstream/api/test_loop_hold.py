@@ -154,6 +154,31 @@ def test_others_are_served_meanwhile(server: Server, name: str) -> None:
     assert min(held) < BOUND_S * max(1.0, min(cost) / PIECE_S)
 
 
+@pytest.mark.alone
+def test_many_requests_at_once_leave_others_their_turn(server: Server) -> None:
+    """One read of a client brings thousands of them."""
+    flood = b"PUB $JS.API.STREAM.INFO.T nobody 0\r\n\r\n" * 5000
+    held, cost = [], [piece()]
+    neighbour = Neighbour(server)
+    links = [Link(server.port, 60.0) for _ in range(4)]
+
+    def work() -> None:
+        for link in links:
+            link.socket.sendall(flood)
+        for link in links:
+            link.flush()
+
+    try:
+        for _ in range(TRIES):
+            held.append(neighbour.watch(work))
+            cost.append(piece())
+    finally:
+        neighbour.close()
+        for link in links:
+            link.close()
+    assert min(held) < BOUND_S * max(1.0, min(cost) / PIECE_S)
+
+
 def test_requests_of_one_client_keep_their_order() -> None:
     """What follows upon a purge sees what it has left."""
     purge = b'{"filter":"p.*.>"}'
