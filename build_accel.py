@@ -70,6 +70,7 @@ COMPILED = (
     "edge/storage/segments/index_rows.py",
     "edge/storage/segments/index_load.py",
     "edge/storage/recovery/restore.py",
+    "edge/storage/recovery/unbundling.py",
     "edge/storage/recovery/replay.py",
     "edge/storage/recovery/segment_scan.py",
     "edge/storage/recovery/torn_tail.py",

@@ -10,17 +10,12 @@ import struct
 
 import cython
 from cython.cimports.headwater.edge.kernel.kernel import Msg
-from cython.cimports.headwater.edge.storage.format.crc import crc32c
 from cython.cimports.headwater.edge.storage.format.operation import OP_MESSAGE, Operation
 from cython.cimports.headwater.edge.storage.format.record import (
-    BUNDLED_ERASED,
-    BUNDLED_HEADERS,
     FILE_HEADER_BYTES,
-    FLAG_COMPRESSED,
     FLAG_COPY,
     FLAG_ERASED,
     FLAG_PART,
-    FLAG_SEALED,
     HEADER_BYTES,
     KIND_ADOPT,
     KIND_BUNDLE,
@@ -38,11 +33,9 @@ from cython.cimports.headwater.edge.storage.format.record import (
     KIND_STATE_PUT,
     KIND_STREAM_DELETE,
     Adoption,
-    Bundled,
     RecordHeader,
     body_of,
     body_ok,
-    bundled_ok,
     bundled_size,
     find_record,
     header_ok,
@@ -54,8 +47,13 @@ from cython.cimports.headwater.edge.storage.log.batch_writer import fill_record
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.log.log_segment import LogSegment
 from cython.cimports.headwater.edge.storage.recovery.restore import restore_message
+from cython.cimports.headwater.edge.storage.recovery.unbundling import (
+    find_bundled,
+    room_of_bundle,
+    unbundle,
+)
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
-from cython.cimports.libc.string import memcpy, memset
+from cython.cimports.libc.string import memcpy
 
 from headwater.edge.storage.directory.metas import METAS_OWNER
 from headwater.edge.storage.format.problem import Problem, ProblemKind
@@ -193,76 +191,6 @@ def room_of_records(
         if op.sequence > last:
             need += record_size(op.length)
     return need
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def room_of_bundle(header: cython.pointer(RecordHeader)) -> cython.Py_ssize_t:
-    """Bytes that records of all messages of a bundle take at most."""
-    return header.length + header.subject_len * record_size(8)
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def find_bundled(
-    record: cython.p_const_uchar,
-    at: cython.Py_ssize_t,
-    sequence: cython.ulonglong,
-    found: cython.pointer(cython.ulonglong),
-) -> cython.Py_ssize_t:
-    """Where in a bundle the first message verifies at or behind `at`; it is `sequence` at the
-    least. Sets `found` to which one it is: the one behind the bundle when there is none."""
-    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
-    after: cython.ulonglong = header.sequence + header.subject_len
-    end: cython.Py_ssize_t = HEADER_BYTES + header.length
-    head: cython.Py_ssize_t = cython.sizeof(Bundled)
-    while at + head <= end:
-        if at + bundled_size(record + at) <= end:
-            found[0] = sequence
-            while found[0] < after:
-                if bundled_ok(record, at, found[0]):
-                    return at
-                found[0] += 1
-        at += 1
-    found[0] = after
-    return end
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def unbundle(
-    made: cython.p_uchar,
-    record: cython.p_const_uchar,
-    at: cython.Py_ssize_t,
-    sequence: cython.ulonglong,
-) -> cython.void:
-    """Make the record of the message `at` bytes behind a bundle's begin, as the writer does."""
-    bundle: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
-    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), made)
-    start: cython.Py_ssize_t = at + cython.sizeof(Bundled)
-    header_len: cython.ushort = 0
-    head: Bundled
-    memcpy(cython.address(head), record + at, cython.sizeof(Bundled))
-    if head.flags & BUNDLED_HEADERS:
-        memcpy(cython.address(header_len), record + start, 2)
-        start += 2
-        head.length -= 2
-    memset(made, 0, record_size(head.length))
-    header.kind = KIND_MESSAGE
-    header.flags = head.flags & (FLAG_SEALED | FLAG_COMPRESSED)
-    if head.flags & BUNDLED_ERASED:
-        header.flags = FLAG_ERASED
-    header.length = head.length
-    header.subject_len = head.subject_len
-    header.header_len = header_len
-    header.sequence = sequence
-    header.timestamp = bundle.timestamp + head.later
-    header.stream = bundle.stream
-    header.segment = bundle.segment
-    header.offset = cython.cast(cython.uint, bundle.offset + at)
-    header.chain = bundle.offset
-    memcpy(made + HEADER_BYTES, record + start, head.length)
-    header.body_crc = crc32c(0, made + HEADER_BYTES, head.length)
 
 
 @cython.cfunc
