@@ -27,6 +27,7 @@ cdef class Checkpointer(Task):
     cdef Py_ssize_t copied_end          # where the record ended that was copied last, and what it was
     cdef int copied_kind
     cdef unsigned long long copied_stream
+    cdef unsigned long long copied_sequence
     cdef unsigned int copied_crc
     cdef int copy_adopted(self, RecordHeader* header) except -1
     cdef bint is_again(self, const unsigned char* record) except -1

@@ -244,11 +244,13 @@ class Checkpointer(Task):
             self.copied_end == header.offset
             and self.copied_kind == header.kind
             and self.copied_stream == header.stream
+            and self.copied_sequence == header.sequence
             and self.copied_crc == header.body_crc
         )
         self.copied_end = 0 if again else end
         self.copied_kind = header.kind
         self.copied_stream = header.stream
+        self.copied_sequence = header.sequence
         self.copied_crc = header.body_crc
         return again
 

@@ -46,10 +46,13 @@ class FileMachine(StoreMachine):
 
     sealed = False
     compressed = False
+    gathered = False
 
     def make_store(self) -> object:
         self.path = Path(tempfile.mkdtemp(prefix="headwater-test-"))
-        self.harness = Harness(self.path, sealed=self.sealed, compressed=self.compressed)
+        self.harness = Harness(
+            self.path, sealed=self.sealed, compressed=self.compressed, gathered=self.gathered
+        )
         self.harness.open()
         return self.harness.create()
 
@@ -93,6 +96,10 @@ class SealedMachine(FileMachine):
     sealed = True
 
 
+class GatheredMachine(FileMachine):
+    gathered = True
+
+
 class CompressedMachine(FileMachine):
     compressed = True
 
@@ -106,6 +113,8 @@ TestMemory = MemoryMachine.TestCase
 TestMemory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestFile = FileMachine.TestCase
 TestFile.settings = FEW
+TestGathered = GatheredMachine.TestCase
+TestGathered.settings = FEW
 TestSealed = SealedMachine.TestCase
 TestSealed.settings = FEW
 TestCompressed = CompressedMachine.TestCase

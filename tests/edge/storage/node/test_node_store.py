@@ -120,3 +120,20 @@ def test_a_stop_gives_up_what_its_files_do_not_take(
     assert [each for each in said if "messages stay in the log" in each]
     # The attempt that is still due comes when the log is closed, and does nothing.
     checkpointer.wake()
+
+
+def test_sequences_that_were_passed_twice_for_one_sync_are_not_lost(tmp_path: Path) -> None:
+    """Both records of it are alike but for the sequence, and stand side by side."""
+    harness = Harness(tmp_path, gathered=True)
+    harness.open()
+    store = harness.create()
+    store.add_message(b"s", b"first")
+    harness.commit()
+    for sequence in (100, 200):
+        store.skip(sequence)
+        harness.kernel.turn()
+    harness.close()
+    (store,) = harness.open()
+    assert store.last_seq == 200
+    assert harness.node.problems == [] and store.lost == {}
+    harness.end()
