@@ -179,6 +179,11 @@ class StoreDirectory:
                 return known
         return found.most_common(1)[0][0] if found else b""
 
+    @property
+    def format(self) -> int:
+        """Of what is written here."""
+        return int(json.loads(self._identity)["format"])
+
     def raise_format(self, least: int) -> None:
         """What only formats from `least` on have may be written from now on: programs that do not
         know them refuse the folder. Raises OSError."""

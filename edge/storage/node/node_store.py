@@ -73,6 +73,9 @@ CLOSE_TRIES = 3
 KEEP_UP_SEGMENTS = 3
 # Read buffers that were not used between two of these checks are given back.
 HOUSEKEEPING_SECONDS = 30.0
+# After so long a store of an earlier format gets bundles, which older programs cannot read: an
+# upgrade that fails has been taken back by then.
+BUNDLES_AFTER = 3600.0
 
 # A start needs a slot of the log, of this size at least, and some for its lists.
 ROOM_HINT = f"; free {2 * SLOT_MIN >> 10} KiB or more on its device and start again: all is kept"
@@ -276,8 +279,18 @@ class NodeStore:
             self.restart.wait_for_file(full)
 
     def _begin_bundles(self) -> None:
-        """Have gathered messages share headers, once older programs refuse the store."""
+        """Have gathered messages share headers. An older program may have to take this store over
+        again when an upgrade fails, so one that is not new waits."""
         if not self.options.bundles:
+            return
+        if self._fresh or self.directory.format >= BUNDLES_FORMAT:
+            self._write_bundles()
+        else:
+            self.kernel.loop.call_later(BUNDLES_AFTER, self._write_bundles)
+
+    def _write_bundles(self) -> None:
+        """Write bundles from now on, and have older programs refuse the store."""
+        if self._closed:
             return
         try:
             self.directory.raise_format(BUNDLES_FORMAT)

@@ -15,8 +15,10 @@ from headwater.edge.storage.format.record_layout import (
     bundled,
     read_header,
 )
+from headwater.edge.storage.node.node_store import BUNDLES_AFTER
 from tests.edge.storage.format.store_decoder import Decoder, two_slots
 from tests.edge.storage.store_harness import Harness, contents
+from tests.edge.storage.twin_harness import TwinHarness
 
 LARGE = 5000
 Rows = dict[int, tuple[bytes, bytes, bytes]]
@@ -192,3 +194,24 @@ def test_a_hub_writes_no_bundles(tmp_path: Path) -> None:
     identity = json.loads(two_slots(tmp_path / "jetstream" / "HEADWATER")[1])
     assert identity["format"] == 1
     harness.end()
+
+
+def test_an_older_store_goes_over_after_a_while() -> None:
+    """Until then the program before an upgrade can take it over again."""
+    harness = TwinHarness()
+    harness.open()
+    harness.create()
+    harness.commit()
+    harness.close()
+    after = TwinHarness(harness.disk, gathered=True)
+    after.open()
+    assert (after.node.directory.format, after.node.log.bundles) == (1, False)
+    began = after.loop.time()
+    after.loop.run_until(lambda: after.node.log.bundles)
+    assert after.loop.time() - began >= BUNDLES_AFTER - 1
+    assert after.node.directory.format == 3
+    after.close()
+    last = TwinHarness(harness.disk, gathered=True)
+    last.open()
+    assert last.node.log.bundles
+    last.close()
