@@ -18,7 +18,7 @@ from headwater.edge.jetstream.stream.stream import Stream
 from headwater.hub.api.admin import StreamAdmin
 from headwater.hub.api.cluster import ELECTION_SECONDS, Cluster
 from headwater.hub.api.moves import Moves
-from headwater.hub.api.relay import META, Relay, copy_of
+from headwater.hub.api.relay import META, Copy, Relay, copy_of
 from headwater.hub.api.stream_requests import StreamRequests
 from headwater.hub.meta.assignment import Assignment
 from headwater.hub.routes.route_conn import RouteConn
@@ -166,6 +166,8 @@ class ClusterRoutes:
             def again(waits_until: float = waits_until, asked: int = asked) -> Any:
                 return serve(js, tokens, payload, ctx, waits_until, asked)
 
+            if not waits_until and asked < 0:
+                self.relay.hear(copy_of(js, ctx))
             stream = cluster.here(js.name, tokens[0])
             if stream is not None and cluster.hands_over(stream):
                 return self._when_handed_over(
@@ -224,8 +226,7 @@ class ClusterRoutes:
         if cluster.number not in assignment.holders:
             if not online and cluster.group.leads:
                 raise errors.STREAM_OFFLINE.error()
-            to = next(iter(online), 0)
-            self.relay.leave(copy, assignment.incarnation, to, waits_until > 0)
+            self._leave(copy, ctx, assignment, next(iter(online), 0), waits_until)
             return None
 
         def leader_known() -> bool:
@@ -240,11 +241,18 @@ class ClusterRoutes:
                 raise cluster.applier.failed[assignment.incarnation]
             raise errors.CLUSTER_NOT_AVAIL.error()
         if cluster.here(js.name, assignment.name) is None:
-            to = cluster.leader_of(assignment)
-            self.relay.leave(copy, assignment.incarnation, to, waits_until > 0)
+            self._leave(copy, ctx, assignment, cluster.leader_of(assignment), waits_until)
             return None
         answer = run(waits_until)
         return await answer if isinstance(answer, Awaitable) else answer
+
+    def _leave(
+        self, copy: Copy, ctx: Context, assignment: Assignment, to: int, waits_until: float
+    ) -> None:
+        """Leave a request to the node that leads its stream."""
+        self.relay.leave(copy, assignment.incarnation, to, waits_until > 0)
+        if to and not isinstance(ctx.sender, RouteConn):
+            self.relay.left_by_client(copy, to)
 
     def _with_cluster_info(self, js: AccountJetStream, name: str, answer: Any) -> Any:
         """Put into an answer where the stream is."""

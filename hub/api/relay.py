@@ -13,7 +13,8 @@ leaders change, nodes hear requests and of the new leader in different orders:
 
 Nodes make an account of tokens when they first hear of it. So the first request of such an account
 may reach a leader that does not listen yet. So the node whose client asks passes on what a new
-account asks, behind the request itself, and the leader takes it if it has not heard it.
+account asks, behind the request itself, and the leader takes it if it has not heard it. The same is
+done when the leader's node starts again: it leads still, as far as others know, and hears nothing.
 """
 
 import asyncio
@@ -41,6 +42,9 @@ REMEMBERED_MAX = 20_000
 """Requests of one kind that are remembered, and leaderships; of more, the oldest are forgotten."""
 HOPS_MAX = 16
 """How often one request may be passed on."""
+OFFER_SECONDS = 2.0
+"""That a request is kept for a node which is away: as long as an election may take."""
+OFFER_AGAIN_SECONDS = 0.05
 ASK_SECONDS = 0.5
 """That other nodes have to say whether they have done a request."""
 DONE = b"+"
@@ -189,10 +193,13 @@ class Relay:
         self._accounts = Turns()
         """When accounts asked this node first."""
         self._known_accounts: set[str] = set()
+        self._came = Turns()
+        """When routes to other nodes came up, by number."""
         self._began = Turns()
         self._ended = Turns()
         self._leads_meta = False
         cluster.group.watchers.append(self._meta_changed)
+        cluster.transport.route_watchers.append(self._route_up)
         cluster.transport.handlers[b"relay"] = self._arrived
         cluster.transport.handlers[b"unheard"] = self._unheard
         cluster.transport.methods["done"] = self._was_done
@@ -282,11 +289,21 @@ class Relay:
             self._pass_on(copy, to)
 
     def left_by_client(self, copy: Copy, to: int) -> None:
-        """A client of this node has asked, and the request was left to node `to`, which leads the
-        cluster. The node may not know the client's account yet."""
-        if not copy.by and self._is_new(copy.account):
+        """A client of this node has asked, and the request was left to node `to`, which leads. The
+        node may not know the client's account yet, or start again just now."""
+        new = self._is_new(copy.account)
+        if not copy.by and (new or self._misses_some(to)):
             # The request itself goes first, in this turn, to all nodes that listen.
-            self.cluster.jetstream.kernel.loop.call_soon(self._offer, copy, to)
+            until = self._now() + OFFER_SECONDS
+            self.cluster.jetstream.kernel.loop.call_soon(self._offer, copy, to, until)
+
+    def _route_up(self, number: int, conn: object) -> None:
+        self._came.record(str(number), self._now())
+
+    def _misses_some(self, number: int) -> bool:
+        """Whether a node may not have heard what was asked a moment ago."""
+        away = number not in self.cluster.transport.conns
+        return away or self._came.is_recent(str(number), self._now())
 
     def _is_new(self, account: str) -> bool:
         """Whether an account began to ask here a moment ago, so that others may not know it."""
@@ -297,16 +314,22 @@ class Relay:
             self._accounts.record(account, now)
         return self._accounts.is_recent(account, now)
 
-    def _offer(self, copy: Copy, to: int) -> None:
-        """Send a request behind all that the account said: its interest, and the request."""
+    def _offer(self, copy: Copy, to: int, until: float) -> None:
+        """Send a request behind all that the account said: its interest, and the request. Tried
+        again while there is no route, `until` then, on the loop's clock."""
         passing = Passing([self.cluster.number], copy.passing.hops + 1)
         body = msgspec.msgpack.encode(msgspec.structs.replace(copy, passing=passing))
-        self.cluster.transport.send_beside(to, copy.account, b"unheard", body)
+        sent = self.cluster.transport.send_beside(to, copy.account, b"unheard", body)
+        if not sent and self._now() < until:
+            loop = self.cluster.jetstream.kernel.loop
+            loop.call_later(OFFER_AGAIN_SECONDS, self._offer, copy, to, until)
 
     def _unheard(self, number: int, body: memoryview) -> None:
-        """A node has left a request of a new account to this one."""
+        """A node has left a request to this one, which may not have heard it."""
         copy = _decoded(body)
-        if not self.heard.values(copy.digest, self._now()):
+        router = self._router(copy)
+        waits = router is not None and router.is_in_line(copy.subject, copy.reply)
+        if not waits and not self.heard.values(copy.digest, self._now()):
             self._serve_passed(copy)
 
     def hear(self, copy: Copy) -> None:
@@ -331,11 +354,15 @@ class Relay:
         else:
             self.offered.add(digest, copy.passing, now)
 
+    def _router(self, copy: Copy) -> Any:
+        """What serves requests of an account here; None where it has none."""
+        js = self.cluster.jetstream.accounts.get(copy.account)
+        return js.router if js is not None else None
+
     def _serve_passed(self, copy: Copy) -> None:
         log.debug("a request on %s is taken over from others", copy.subject)
         request = (copy.subject, copy.reply, copy.headers, copy.payload)
-        js = self.cluster.jetstream.accounts.get(copy.account)
-        router: Any = js.router if js is not None else None
+        router = self._router(copy)
         if router is not None:
             router.begin(*request, None, copy.passing)
         elif self.system is not None and copy.account == self.cluster.system_account:

@@ -81,6 +81,14 @@ class Router:
         else:
             self.refuse_overload(reply)
 
+    def is_in_line(self, subject: bytes, reply: bytes) -> bool:
+        """Whether a request waits behind a long one of its sender."""
+        return bool(self.in_line) and any(
+            (waiting[0], waiting[1]) == (subject, reply)
+            for line in self.lines.values()
+            for waiting in line
+        )
+
     def count(self, sender: object) -> None:
         """Have a peer wait for its next turn that asks for much: a request costs a hundred times
         what a message does, and one read brings thousands."""
