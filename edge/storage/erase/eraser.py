@@ -83,6 +83,8 @@ class Eraser:
         self._held: list[LogSlot] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._checkpoints_before = 0
+        self._has_left = False
+        """Whether a message of this round has left the log since it was deleted."""
         self._wiped_to = (0, 0)
         self._wiping: LogSlot | None = None
 
@@ -196,6 +198,7 @@ class Eraser:
 
     def _make_job(self, ready: list[Intent]) -> EraseJob:
         job = EraseJob(self.log.seed, [self.log.active.slot.path])
+        self._has_left = False
         gone = {(at.stream, location.sequence) for at in ready for location in at.locations}
         job.kept = (self.log.directory.parent / QUARANTINE, gone)
         stores = {}
@@ -220,6 +223,9 @@ class Eraser:
 
     def _overwrite_image(self, job: EraseJob, stream: int, location: Location) -> None:
         """Overwrite a record in the log's memory, and list what is to be written to its file."""
+        live = any(segment.number == location.number for segment in self.log.live)
+        # Nothing is known of a slot that was given back meanwhile but that it may hold the message.
+        self._has_left = self._has_left or not live
         for segment in self.log.live:
             if segment.number != location.number or location.offset + location.size > segment.end:
                 continue
@@ -317,7 +323,7 @@ class Eraser:
     def _needs_wipe(self) -> bool:
         """Whether copies may be left in log slots: of messages that have left the log, of those
         that were written again after a failed sync, and of what an earlier start left."""
-        return bool(self.log.sync_failures) or any(
+        return self._has_left or bool(self.log.sync_failures) or any(
             intent.store is None
             or any(location.where == IN_SEGMENT for location in intent.locations)
             for intent in self._ready

@@ -196,6 +196,25 @@ def test_a_slot_is_not_used_again_before_it_was_overwritten(harness: Harness) ->
     check(harness, contents(store))
 
 
+def test_a_message_that_leaves_the_log_before_its_intent_is_durable(harness: Harness) -> None:
+    """Its segment of the log is checkpointed without it, and the slot still has its bytes."""
+    harness.open()
+    store = harness.create()
+    sequence = add_secret(store)
+    fill(harness, store, 10)
+    eraser_, begin = harness.node.eraser, harness.node.eraser._start_round
+    eraser_._start_round = lambda: None
+    assert store.delete(sequence, True)
+    first = harness.node.log.live[0].number
+    while harness.node.log.live[0].number == first:
+        fill(harness, store, 100)
+    harness.settle()
+    eraser_._start_round = begin
+    begin()
+    finish(harness)
+    check(harness, contents(store))
+
+
 def test_a_slot_is_not_used_again_before_it_was_wiped(harness: Harness) -> None:
     """Behind the end of a live segment that ended early is much to wipe."""
     harness.open()
