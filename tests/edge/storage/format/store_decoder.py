@@ -126,6 +126,7 @@ def records(data: bytes, number: int, seed: int, end: int) -> list[Row]:
                 "crc": header_crc,
                 "offset": at,
                 "segment": segment,
+                "body_crc": body_crc,
             }
         )
         at += (64 + length + 7) & ~7
@@ -178,6 +179,8 @@ def bundled(rows: list[Row]) -> list[Row]:
             row["messages"].append({**message, "parts": parts, "lengths": (first, second)})
             at += 12 + length
         assert at == len(body) and len(row["messages"]) == row["lengths"][0]
+        erased = any(message["flags"] & 0x8000 for message in row["messages"])
+        assert erased or crc(0, body) == row["body_crc"]
     return rows
 
 
