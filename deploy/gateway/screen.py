@@ -71,7 +71,10 @@ def _link(link: dict[str, Any]) -> str:
     if "rtt" not in link:
         return str(link["state"])
     text = f"{link['state']}  rtt {link['rtt']}, {size(link['pending_bytes'])} wait"
-    return f"{text}, heard {span(link['seconds_silent'])} ago, {link['compression']}"
+    text += f", heard {span(link['seconds_silent'])} ago, {link['compression']}"
+    kept = link.get("interest") or {"wide": [], "refused": 0}
+    text += f", all of {', '.join(kept['wide'])}" if kept["wide"] else ""
+    return f"{text}, {kept['refused']} subjects REFUSED" if kept["refused"] else text
 
 
 def _driver_line(driver: dict[str, Any]) -> str:

@@ -106,6 +106,9 @@ def _add_links(page: Page, node: "NodeView") -> None:
             page.add(f"gnatsd_leafz_conn_{field}", leaf[field], labels, kind="counter")
         pending = leaf.get("headwater", {}).get("pending_bytes", 0)
         page.add("headwater_leaf_pending_bytes", pending, labels)
+        kept = leaf.get("headwater", {}).get("interest", {})
+        page.add("headwater_leaf_wide_subjects", len(kept.get("wide", [])), labels)
+        page.add("headwater_leaf_refused_subjects", kept.get("refused", 0), labels)
     for remote in links(node, "remotes"):
         labels = {**server, "account": remote["account"], "url": remote["url"]}
         page.add("headwater_leaf_remote_up", int(remote["state"] == "up"), labels)

@@ -94,9 +94,11 @@ class LeafConn(Link):
     def interest_added(self, args: list) -> None:
         """LS+ <subject> [<queue> <weight>]."""
         wanted = self.wanted(args)
-        if wanted is None or not self.session.may_add_interest(self, args[0]):
+        if wanted is None:
             return
         subject, queue, weight = wanted
+        if not self.session.may_add_interest(self, subject, queue):
+            return
         sub = RemoteSub(self, subject, queue, weight)
         self.keep_interest((subject, queue), self.account, sub)
 

@@ -16,6 +16,7 @@ from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.facts.info import info_fields, info_line
 from headwater.edge.facts.peer_address import plain_address
 from headwater.edge.jetstream.stream.advisories import Advisories
+from headwater.federation.leaf.bounded_interest import SUBJECTS_MAX
 from headwater.federation.leaf.compression import (
     AUTO,
     OFF,
@@ -79,6 +80,9 @@ class LeafLinks:
         self.compression = normal_options(node.options.leaf.compression)
         self.rate = node.options.leaf.rate
         """Bytes a second to each who dialled this node; 0 is any number."""
+        bounded = node.options.headwater.profile == "edge" and not node.options.max_subscriptions
+        self.subjects_max = SUBJECTS_MAX if bounded else 0
+        """Subjects of one peer's that are kept; 0 is any number."""
         self.conns: dict[int, LeafConn] = {}
         self.total = 0
         self.failures: dict[object, tuple[str, str]] = {}
@@ -430,6 +434,9 @@ class LeafLinks:
             return
         options = self.node.options
         interval = min(options.ping_interval, PING_INTERVAL_MAX_S)
+        if conn.session.interest.missing(len(conn.subs)):
+            conn.close("Interest Told Anew")
+            return
         if self.node.kernel.monotonic_ns() - conn.received_ns < interval * 1e9:
             conn.pings_out = 0
         elif conn.pings_out >= options.ping_max:
@@ -481,6 +488,7 @@ class LeafLinks:
                 "since": detail.get("start", 0.0),
                 "pending_bytes": conn.pending,
                 "stalls": conn.stalls,
+                "interest": conn.session.interest.status(),
                 "seconds_silent": (self.node.kernel.monotonic_ns() - conn.received_ns) / 1e9,
             },
         }

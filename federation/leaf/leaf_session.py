@@ -13,11 +13,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from headwater.edge.broker.link import RemoteSub
 from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.conf.options import CompressionOptions
 from headwater.edge.facts.version import NATS_LEVEL
 from headwater.edge.logging.few_lines import FewLines
 from headwater.edge.wire.json_objects import object_in
+from headwater.federation.leaf.bounded_interest import WIDE, BoundedInterest
 from headwater.federation.leaf.compression import (
     AUTO,
     OFF,
@@ -52,6 +54,7 @@ ERROR_LINES = 4
 """Errors of a link that are logged one by one in each `ERROR_LINES_S`; the others are counted."""
 ERROR_LINES_S = 60.0
 
+TOO_MUCH_INTEREST = "maximum subscriptions exceeded"
 _SAME_CLUSTER = "remote leafnode has same cluster name"
 _MIN_VERSION = "connection rejected since minimum version required is"
 
@@ -83,6 +86,7 @@ class Links(Protocol):
     cluster: str
     domain: str
     compression: CompressionOptions
+    subjects_max: int
 
     def admit(self, conn: Any, account: str, rules: LinkRules) -> bool:
         """Bind a link that has proven itself; False when it was refused and closed."""
@@ -130,6 +134,7 @@ class LeafSession:
         self.rules = LinkRules()
         self.max_subscriptions = -1
         """Subjects that the peer may be interested in; -1 is any number."""
+        self.interest = BoundedInterest(links.subjects_max)
         self.max_payload = 0
         """The largest message that the peer says it sends."""
         self._lines = FewLines(ERROR_LINES, ERROR_LINES_S)
@@ -186,17 +191,20 @@ class LeafSession:
         if "Loop detected" in error:
             conn.close("Protocol Violation")
 
-    def _log_error(self, conn: Any, text: str) -> None:
-        """Log what goes on for as long as the peer likes: some lines, and the number of others."""
+    def _log_error(self, conn: Any, text: str) -> bool:
+        """Log what goes on for as long as the peer likes: some lines, and the number of others.
+        Whether this one was logged."""
         now = conn.kernel.monotonic_ns() / 1e9
         left_out = self._lines.left_out(now)
         if left_out:
             log.error("%s - %d more errors were not logged", self.label(conn), left_out)
-        if self._lines.has_room(now):
+        logged = self._lines.has_room(now)
+        if logged:
             log.error("%s - %s", self.label(conn), text)
+        return logged
 
-    def may_add_interest(self, conn: Any, subject: bytes) -> bool:
-        """Whether the peer may be interested in `subject`; ends loops and violations."""
+    def may_add_interest(self, conn: Any, subject: bytes, queue: bytes | None) -> bool:
+        """Whether the peer's interest in `subject` is to be kept; ends loops and violations."""
         if subject == self.links.loop_subject(conn.account.name):
             self.retry_delay = LOOP_DELAY_S
             text = (
@@ -208,13 +216,42 @@ class LeafSession:
             conn.fail(text, "Protocol Violation")
             return False
         if 0 <= self.max_subscriptions <= len(conn.subs) or conn.account.is_full:
-            self._log_error(conn, "maximum subscriptions exceeded")
-            conn.queue(b"-ERR 'maximum subscriptions exceeded'\r\n")
+            self._log_error(conn, TOO_MUCH_INTEREST)
+            self._complain(conn, TOO_MUCH_INTEREST)
             return False
-        if conn.principal.may_subscribe(subject):
+        if not conn.principal.may_subscribe(subject):
+            self._violation(conn, "Subscription", subject)
+            return False
+        bound = self.interest
+        if not bound.has_room(subject, len(conn.subs)) and (subject, queue) not in conn.subs:
+            self._widen(conn)
+        if bound.covers(subject, queue):
+            return False
+        if bound.has_room(subject, len(conn.subs)) or (subject, queue) in conn.subs:
             return True
-        self._violation(conn, "Subscription", subject)
+        bound.refused += 1
+        # One -ERR for each of a million would fill a slow link.
+        if self._log_error(conn, TOO_MUCH_INTEREST):
+            self._complain(conn, TOO_MUCH_INTEREST)
         return False
+
+    def _complain(self, conn: Any, text: str) -> None:
+        conn.queue(f"-ERR '{text}'\r\n".encode())
+
+    def _widen(self, conn: Any) -> None:
+        """Have one wide subject stand for many of the peer's, where they begin alike."""
+        word, keys = self.interest.crowd(conn.subs)
+        if not word:
+            return
+        wide = word + b".>"
+        conn.keep_interest((wide, WIDE), conn.account, RemoteSub(conn, wide, None, 1))
+        for key in keys:
+            conn.account.remove(conn.subs.pop(key))
+        log.warning(
+            "%s - The peer wants %d subjects that begin with %r: all of %r goes to it from now on",
+            self.label(conn), len(keys), word.decode("utf-8", "replace"),
+            wide.decode("utf-8", "replace"),
+        )  # fmt: skip
 
     def message_denied(self, conn: Any, subject: bytes) -> None:
         """A message came that may not come in by this link; a spoke just drops it."""

@@ -31,7 +31,7 @@ class Session:
     def got_pong(self, conn: Any) -> None:
         """Nothing waits for it."""
 
-    def may_add_interest(self, conn: Any, subject: bytes) -> bool:
+    def may_add_interest(self, conn: Any, subject: bytes, queue: bytes | None) -> bool:
         return True
 
     def message_denied(self, conn: Any, subject: bytes) -> None:

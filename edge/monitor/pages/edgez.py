@@ -15,7 +15,7 @@ STREAMS_MAX = 24
 MIRROR_PREFIXES = (b"$JS.M.", b"$JS.S.")
 """How the deliver subjects of mirrors and sources begin."""
 _LINK = ("url", "state", "connects", "last_error")
-_BYTES = ("pending_bytes", "stalls", "seconds_silent")
+_OPEN = ("pending_bytes", "stalls", "seconds_silent", "interest")
 _STATE = ("messages", "bytes", "first_seq", "last_seq", "lost")
 _ORIGIN = (
     "account", "stream", "kind", "origin", "external", "state", "cause", "well",
@@ -122,7 +122,7 @@ def _links(node: NodeView) -> list[dict[str, Any]]:
         row = {key: each[key] for key in _LINK}
         if leaf := open_links.get(each["link"]):
             row |= {"rtt": leaf["rtt"], "compression": leaf["compression"]}
-            row |= {key: leaf["headwater"][key] for key in _BYTES}
+            row |= {key: leaf["headwater"][key] for key in _OPEN}
         found.append(row)
     return found
 

@@ -71,7 +71,7 @@ def healthz(node: NodeView, options: HealthzOptions | None = None) -> dict[str, 
     elif problems:
         answer["status"] = "error" if code == BAD_REQUEST else "unavailable"
         answer["error"] = problems[0].error
-    degraded = {**_damage(node), **_links(node)}
+    degraded = {**_damage(node), **_links(node), **_leafs(node)}
     if degraded and not wanted.js_server_only:
         answer["headwater"] = {"degraded": True, **degraded}
     return answer
@@ -83,6 +83,15 @@ def _links(node: NodeView) -> dict[str, Any]:
     shown = ("account", "stream", "kind", "origin", "state", "cause")
     listed = [{name: each[name] for name in shown} for each in bad[:LINKS_MAX]]
     return {"links": listed} if listed else {}
+
+
+def _leafs(node: NodeView) -> dict[str, Any]:
+    """Leaf links whose peer wants more than this node keeps; empty when there are none."""
+    listed = []
+    for leaf in links(node, "leafs"):
+        if cause := leaf["headwater"]["interest"]["cause"]:
+            listed.append({"account": leaf["account"], "name": leaf["name"], "cause": cause})
+    return {"leafs": listed[:LINKS_MAX]} if listed else {}
 
 
 def _damage(node: NodeView) -> dict[str, Any]:
