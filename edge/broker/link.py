@@ -48,15 +48,20 @@ MSG_TAIL = cython.declare(cython.p_const_char, b"MSG ")
 def shown_at(reply: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Where the `@` of a delivery subject stands in a reply; -1 without."""
     dots: cython.int = 0
-    i: cython.Py_ssize_t
+    i: cython.Py_ssize_t = 0
+    at: cython.p_const_uchar
     if n < 10 or memcmp(reply, ACK_PREFIX, 8) != 0:
         return -1
-    for i in range(n):
-        if reply[i] == 46:
-            dots += 1
-        elif reply[i] == 64 and dots >= ACK_DOTS:
+    while True:
+        at = cython.cast(cython.p_const_uchar, memchr(reply + i, 64, n - i))
+        if at == cython.NULL:
+            return -1
+        while i < at - reply:
+            dots += reply[i] == 46
+            i += 1
+        if dots >= ACK_DOTS:
             return i
-    return -1
+        i += 1
 
 
 @cython.cfunc
@@ -79,6 +84,36 @@ def is_bulk(m: cython.pointer(Msg)) -> cython.bint:
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
+def is_printed(line: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
+    """Whether no byte is a control byte. It looks at all, which the compiler does 16 at a time."""
+    control: cython.uchar = 0
+    i: cython.Py_ssize_t
+    for i in range(n):
+        control |= (line[i] < 32) | (line[i] == 127)
+    return control == 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def word_end(
+    line: cython.p_const_uchar, i: cython.Py_ssize_t, n: cython.Py_ssize_t, printed: cython.bint
+) -> cython.Py_ssize_t:
+    """Where the word at `i` ends. A control byte ends it, and stands where the next one should
+    begin."""
+    if printed:
+        blank: cython.p_const_uchar = cython.cast(
+            cython.p_const_uchar, memchr(line + i, 32, n - i)
+        )
+        return n if blank == cython.NULL else blank - line
+    while i < n and line[i] > 32 and line[i] != 127:
+        i += 1
+    return i
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
 def arguments(
     line: cython.p_const_uchar,
     n: cython.Py_ssize_t,
@@ -88,6 +123,7 @@ def arguments(
     """Where the arguments of a message line begin and end; returns how many, -1 for too many."""
     count: cython.int = 0
     i: cython.Py_ssize_t = 5
+    printed: cython.bint = n > 5 and is_printed(line + 5, n - 5)
     while i < n:
         while i < n and (line[i] == 32 or line[i] == 9):
             i += 1
@@ -96,9 +132,7 @@ def arguments(
         if count == ARGS_MAX:
             return -1
         starts[count] = i
-        # Any other control byte ends the word, and stands where the next one should begin.
-        while i < n and line[i] > 32 and line[i] != 127:
-            i += 1
+        i = word_end(line, i, n, printed)
         ends[count] = i
         count += 1
     return count

@@ -6,9 +6,15 @@ send any bytes as a block, from one byte on: nothing here takes its form for gra
 """
 
 import cython
-from cython.cimports.libc.string import memchr, memcmp
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cython.cimports.libc.string import memchr, memcmp, memcpy
 
 PREFIX = b"NATS/1.0\r\n"
+PREFIX_LEN = cython.declare(cython.Py_ssize_t, 10)
 
 
 @cython.cfunc
@@ -83,3 +89,31 @@ def kept_length(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
 def opened(block: bytes) -> bytes:
     """`block` (may be empty) as it stands before lines are added to it, and the empty line."""
     return block[: kept_length(len(block))] or PREFIX
+
+
+@cython.cfunc
+def extended(
+    body: cython.p_const_uchar,
+    header_len: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    lines: bytes,
+) -> bytes:
+    """A message, its block of `header_len` of the `size` bytes at `body`, with more header lines.
+
+    Each of `lines` is ended by CR LF. The payload stays; what the message grew by is the block's.
+    """
+    kept: cython.Py_ssize_t = kept_length(header_len)
+    added: cython.Py_ssize_t = PyBytes_GET_SIZE(lines)
+    head: cython.Py_ssize_t = kept if kept else PREFIX_LEN
+    out: bytes = PyBytes_FromStringAndSize(cython.NULL, head + added + 2 + size - header_len)
+    at: cython.p_char = PyBytes_AS_STRING(out)
+    if kept:
+        memcpy(at, body, kept)
+    else:
+        memcpy(at, cython.cast(cython.p_const_char, b"NATS/1.0\r\n"), head)
+    at += head
+    memcpy(at, PyBytes_AS_STRING(lines), added)
+    at += added
+    memcpy(at, cython.cast(cython.p_const_char, b"\r\n"), 2)
+    memcpy(at + 2, body + header_len, size - header_len)
+    return out

@@ -384,7 +384,7 @@ class OriginFollower:
         stream = self.stream
         sink = OriginSink(stream, self, answer.deliver_subject.encode(), answer.name.encode())
         sink.mirror = self.mirror
-        sink.identity = self.place.identity
+        sink.identity = self.place.identity.encode()
         sink.earlier = earlier_in_cursor(self.place.earlier)
         sink.pending = answer.pending
         sink.foreign = self.window.foreign and not request.durable

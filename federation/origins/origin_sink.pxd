@@ -33,7 +33,7 @@ cdef class OriginSink(Sink):
     cdef public list transforms         # edge.subjects.transform.Transform
     cdef public bytes head              # `Nats-Stream-Source: <origin> `
     cdef public bytes middle            # ` <filter> <destination> `
-    cdef public str identity            # of the origin; "" while unknown
+    cdef public bytes identity          # of the origin; b"" while unknown
     cdef public bytes earlier           # part of the cursor: incarnations that were taken before
     cdef public Cursors cursors         # None: nothing is kept
     cdef public bytes owner             # whose state the cursor is

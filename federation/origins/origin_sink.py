@@ -19,8 +19,8 @@ from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Endpoint, Msg, Sink, Task
 from cython.cimports.headwater.edge.storage.index.store import MessageStore
 from cython.cimports.headwater.edge.subjects.transform import Transform
-from cython.cimports.headwater.edge.wire.numbers import parse_number
-from cython.cimports.libc.string import memchr, memcmp
+from cython.cimports.headwater.edge.wire.numbers import parse_number, put_number
+from cython.cimports.libc.string import memchr, memcmp, memcpy
 
 from headwater.edge.storage.format.errors import StoreError, broken
 
@@ -57,6 +57,14 @@ def has_dropped(block: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bin
         ):
             return True
     return False
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def put_text(out: cython.p_char, text: bytes) -> cython.p_char:
+    """Write `text` at `out`; returns where it ends."""
+    memcpy(out, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+    return out + PyBytes_GET_SIZE(text)
 
 
 def cleaned(block: bytes, dropped: tuple) -> bytes:
@@ -146,7 +154,7 @@ class OriginSink(Sink):
         self.heard_ns = self.kernel.monotonic_ns()
         self.transforms = []
         self.head = self.middle = b""
-        self.identity = ""
+        self.identity = b""
         self.earlier = b""
         self.owed = []
 
@@ -225,13 +233,28 @@ class OriginSink(Sink):
     @cython.cfunc
     def source_header(self, m: cython.pointer(Msg), sseq: cython.ulonglong) -> bytes:
         """The line that says of a source's message where it comes from."""
-        return b"%b%d%b%b%b\r\n" % (
-            self.head,
-            sseq,
-            self.middle,
-            PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
-            b" " + self.identity.encode() if self.identity else b"",
+        number: cython.uchar[20]
+        digits: cython.Py_ssize_t = put_number(cython.address(number[0]), sseq)
+        blank: cython.Py_ssize_t = 1 if PyBytes_GET_SIZE(self.identity) else 0
+        size: cython.Py_ssize_t = (
+            PyBytes_GET_SIZE(self.head)
+            + digits
+            + PyBytes_GET_SIZE(self.middle)
+            + m.subject_len
+            + blank
+            + PyBytes_GET_SIZE(self.identity)
+            + 2
         )
+        line: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
+        at: cython.p_char = put_text(PyBytes_AS_STRING(line), self.head)
+        memcpy(at, cython.address(number[0]), digits)
+        at = put_text(at + digits, self.middle)
+        memcpy(at, m.subject, m.subject_len)
+        at += m.subject_len
+        at[0] = 32
+        at = put_text(at + blank, self.identity)
+        memcpy(at, cython.cast(cython.p_const_char, b"\r\n"), 2)
+        return line
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -347,7 +370,7 @@ class OriginSink(Sink):
         return b'{"seq":%d,"local":%d,"identity":"%b","time":%d%b}' % (
             self.sseq,
             self.stream.store.last_seq,
-            self.identity.encode(),
+            self.identity,
             self.last_ts,
             self.earlier,
         )

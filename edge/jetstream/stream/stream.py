@@ -23,7 +23,7 @@ from cython.cimports.headwater.edge.jetstream.stream.stream_consumers import Str
 from cython.cimports.headwater.edge.jetstream.stream.usage import Usage
 from cython.cimports.headwater.edge.kernel.kernel import MADE, Msg, Task
 from cython.cimports.headwater.edge.storage.index.store import MessageStore
-from cython.cimports.headwater.edge.wire.header_block import Slice, find_header
+from cython.cimports.headwater.edge.wire.header_block import Slice, extended, find_header
 
 from headwater.edge.jetstream.config.link_choices import is_urgent
 from headwater.edge.jetstream.model.bounds import span
@@ -33,7 +33,6 @@ from headwater.edge.jetstream.stream.counters import sourced
 from headwater.edge.kernel.turn_order import NewsStage
 from headwater.edge.storage.format.errors import StoreFull
 from headwater.edge.storage.index.purge_plan import PurgePlan
-from headwater.edge.wire.header_block import opened
 
 # Messages that a changed limit takes out at once, and subjects that are looked at.
 TRIM_MAX = cython.declare(cython.int, 2000)
@@ -224,18 +223,17 @@ class Stream(Task):
         if sequence and sequence <= self.newest():
             return sequence
         if extra is not None and extra:
-            block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.body), m.size)
-            body = opened(block[: m.header_len]) + extra + b"\r\n"
-            block = block[m.header_len :]
+            body = extended(m.body, m.header_len, m.size, extra)
+            copy.header_len = PyBytes_GET_SIZE(body) - (m.size - m.header_len)
             if self.counter and not sequence:
-                body, block = sourced(
+                block, body = sourced(
                     self,
                     PyBytes_FromStringAndSize(cython.cast(cython.p_char, m.subject), m.subject_len),
-                    body,
-                    block,
+                    body[: copy.header_len],
+                    body[copy.header_len :],
                 )
-            copy.header_len = PyBytes_GET_SIZE(body)
-            body += block
+                copy.header_len = PyBytes_GET_SIZE(block)
+                body = block + body
             copy.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
             copy.size = PyBytes_GET_SIZE(body)
         if self.consumers.unwanted(copy.subject, copy.subject_len):

@@ -84,6 +84,25 @@ async def test_nonsense_ends_the_link(frame: bytes) -> None:
     assert link.conn.closed
 
 
+@pytest.mark.parametrize(
+    ("reply", "kept"),
+    [
+        (b"$JS.ACK.S.C.1.7.3.99.0@a.b", b"$JS.ACK.S.C.1.7.3.99.0"),
+        (b"$JS.ACK.S@.@C@.1.7.3.99.0@a@b@", b"$JS.ACK.S@.@C@.1.7.3.99.0"),
+        (b"$JS.ACK.D.H.S.C.1.7.3.99.0.x@y", b"$JS.ACK.D.H.S.C.1.7.3.99.0.x"),
+        (b"$JS.ACK.S.C.1.7.3.99@a.b", b"$JS.ACK.S.C.1.7.3.99@a.b"),
+        (b"$JS.ACK.S.C.1.7.3.99.0", b"$JS.ACK.S.C.1.7.3.99.0"),
+        (b"$JS.ACK.@", b"$JS.ACK.@"),
+        (b"back@home", b"back@home"),
+    ],
+)
+@pytest.mark.parametrize("blank", [b" ", b"  ", b"\t", b" \t "])
+async def test_the_subject_behind_an_ack_subject(reply: bytes, kept: bytes, blank: bytes) -> None:
+    link = OneEnd()
+    link.conn.feed(b"LMSG " + blank.join((b"plain", reply, b"2")) + blank + b"\r\nok\r\n")
+    assert link.got == [(b"plain", kept, b"", b"ok")]
+
+
 async def test_header_blocks_of_any_form_pass() -> None:
     link = OneEnd()
     link.conn.feed(b"HMSG plain 3 3\r\nabc\r\nHMSG plain 0 3\r\nabc\r\n")
