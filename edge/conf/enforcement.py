@@ -279,6 +279,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     # --- headwater's own ---
     **_rows("headwater", By("edge.jetstream.node.node"), "durability profile "
             "commit_segment_bytes commit_max_delay scrub disk_budget"),
+    **_rows("headwater", By("edge.jetstream.account.holdings"), "max_streams max_consumers"),
     **_rows("headwater", By("edge.jetstream.config.sealing_keys"), "sealing"),
     **_rows("headwater", By("federation.service"), "discovery"),
     **_rows("headwater.discovery", By("federation.service"), "enabled service name cluster"),

@@ -395,6 +395,8 @@ _HEADWATER_FIELDS = Section(
         "commit_segment_bytes": _segment_bytes,
         "commit_max_delay": _max_delay,
         "disk_budget": size_at_least_zero("disk_budget"),
+        "max_streams": integer("max_streams", low=0),
+        "max_consumers": integer("max_consumers", low=0),
         "discovery": _discovery,
         "fleet": _fleet,
         "scrub": _scrub,

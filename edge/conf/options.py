@@ -488,6 +488,9 @@ class HeadwaterOptions(msgspec.Struct, kw_only=True):
     commit_max_delay: float = 0.0
     """Seconds, at most 1, that the sync of such a stream's messages, and their acks, may wait for
     company with "fsync"; 0 syncs at once."""
+    max_streams: int = 0
+    max_consumers: int = 0
+    """Of all accounts together; 0 is any number, but 1000 and 5000 with the profile "edge"."""
     disk_budget: int = 0
     """Bytes that the store may take on its device, all that is allocated; 0 is any number."""
     scrub_rate: int = 4 << 20

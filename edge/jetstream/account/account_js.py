@@ -155,6 +155,7 @@ class AccountJetStream:
     def check_new(self, wanted: StreamConfig, scope: stream_config.Scope) -> StreamConfig:
         """A complete configuration for a stream that may be made. Raises JetStreamError."""
         self.tiers.check_streams(wanted, self.configs())
+        self.node.holdings.check_streams(self.node.accounts.values())
         config = stream_config.checked(wanted, scope)
         if config.num_replicas > 1 and not self.node.clustered:
             raise errors.STREAM_REPLICAS_NOT_SUPPORTED.error()

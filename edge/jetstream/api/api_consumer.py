@@ -62,6 +62,7 @@ def limits(js: Any, stream: Any, config: ConsumerConfig) -> consumer_config.Limi
         tier_replicas=max(1, replicas) if js.tiers.wire else 0,
         max_request_batch=node.max_request_batch,
         default_max_consumers=node.default_max_consumers,
+        full=js.node.holdings.full(js.node.accounts.values()),
     )
 
 

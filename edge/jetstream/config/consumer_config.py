@@ -83,6 +83,8 @@ class Limits(msgspec.Struct, kw_only=True):
     max_request_batch: int = 0
     default_max_consumers: int = 0
     """Of a stream, when neither it nor the account has a bound."""
+    full: bool = False
+    """Whether the node holds as many consumers as it may."""
 
 
 def filters(config: ConsumerConfig) -> list[str]:

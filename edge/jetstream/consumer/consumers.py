@@ -53,6 +53,8 @@ def create(
         return existing, _change(stream, existing, config, action)
     if action == "update":
         raise errors.CONSUMER_DOES_NOT_EXIST.error()
+    if limits.full:
+        raise errors.MAXIMUM_CONSUMERS_LIMIT.error()
     if not config.direct and not config.sourcing:
         _check_count(stream, limits)
         if stream.config.retention == "workqueue":

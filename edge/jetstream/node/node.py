@@ -15,6 +15,7 @@ from headwater.edge.conf.options import AccountJetStreamOptions, JetStreamOption
 from headwater.edge.facts.version import API_LEVEL
 from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.account.account_js import AccountJetStream
+from headwater.edge.jetstream.account.holdings import Holdings
 from headwater.edge.jetstream.api.api import Router
 from headwater.edge.jetstream.api.api_routes import routes
 from headwater.edge.jetstream.config import stream_budget, stream_durability
@@ -62,6 +63,9 @@ EDGE_SMALL_LIMIT = 32 << 20
 LOG_SEGMENTS = 12
 """Of the log, with its ballast, while a gateway stores as fast as it can."""
 EDGE_OPEN_PAGES = 16
+EDGE_MEMORY_BYTES = 32 << 20
+"""Of a gateway's memory streams, when `max_mem` is not set: a share of the machine would be more
+than the node has for all the rest."""
 CLUSTER_SEGMENT_BYTES = 16 << 20
 
 APPLIED_SYNC_SECONDS = 0.2
@@ -105,6 +109,7 @@ class NodeJetStream:
         self.strict = settings.strict
         self.limits = settings.limits
         """What streams and consumers that are made or changed from now on may be."""
+        self.holdings = Holdings(options.headwater)
         self.request_queue_limit = settings.request_queue_limit
         # Half of what a slow receiver may have pending, since answers have headers, too.
         self.direct_bytes_max = max(options.max_pending // 2, 1)
@@ -169,7 +174,7 @@ class NodeJetStream:
             for stream in js.streams.values():
                 if stream.batches is not None:
                     stream.batches.bound_by(self.limits.batch)
-        self.usage["memory"].limit = memory_limit(settings.max_memory_store)
+        self.usage["memory"].limit = memory_limit(self.options, settings.max_memory_store)
         self.usage["file"].limit = file_limit(settings.max_file_store, self.directory)
         if self.storage is not None:
             self.storage.memory_usage.limit = self.usage["memory"].limit
@@ -629,10 +634,12 @@ def open_pages(options: Options) -> int:
     return EDGE_OPEN_PAGES if options.headwater.profile == "edge" else DEFAULT_OPEN_PAGES
 
 
-def memory_limit(wanted: int) -> int:
-    """Bytes that memory streams may hold; -1 chooses by the machine."""
+def memory_limit(options: Options, wanted: int) -> int:
+    """Bytes that memory streams may hold; -1 chooses by the machine, and little on a gateway."""
     if wanted >= 0:
         return wanted
+    if options.headwater.profile == "edge":
+        return EDGE_MEMORY_BYTES
     try:
         return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * MEMORY_SHARE)
     except (ValueError, OSError):
