@@ -40,6 +40,7 @@ COMPILED = (
     "edge/storage/index/store.py",
     "edge/storage/index/memory.py",
     "edge/storage/index/message_rows.py",
+    "edge/storage/format/listed_subjects.py",
     "edge/storage/format/crc.py",
     "edge/storage/format/record.py",
     "edge/storage/packing/dictionary_pieces.py",

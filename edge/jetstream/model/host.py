@@ -28,6 +28,9 @@ class Host(Protocol):
     """A client, as advisories show it."""
     limits: Any
     """`JetStreamLimitOptions`: what is made from now on may be no more."""
+    accounts: dict[str, Any]
+    holdings: Any
+    """`Holdings`: how many streams and consumers all accounts together may have."""
     request_queue_limit: int
     """Requests of the API that may wait in an account; 0 for the default."""
     on_near: Callable[[Any], None]

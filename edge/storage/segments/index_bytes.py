@@ -14,8 +14,13 @@ from operator import itemgetter
 from typing import Any
 
 from headwater.edge.storage.format.crc import checksum
-from headwater.edge.storage.segments.index_rows import differences, summed
-from headwater.edge.storage.segments.segment_files import INDEX_ENTRY, IndexFile, decode_index
+from headwater.edge.storage.segments.index_rows import differences, unpacked_rows
+from headwater.edge.storage.segments.segment_files import (
+    INDEX_ENTRY,
+    IndexFile,
+    decode_index,
+    read_head,
+)
 
 PURPOSE = b"index"
 MAGIC = b"HWID"
@@ -64,10 +69,15 @@ def unpack(packed: bytes, seed: int) -> IndexFile | None:
     if shown is None:
         return None
     _, _, begin, length, unit = HEAD.unpack_from(packed)
-    rows = from_planes(shown[begin : begin + length])
-    index = decode_index(shown[:begin] + rows + shown[begin + length :], seed)
-    if index is not None:
-        index.entries = summed(bytes(index.entries), unit)
+    # The checksum of the packed file covers all of this; the one within is not reckoned again.
+    opened = read_head(shown)
+    if opened is None:
+        return None
+    index, at, size, lengths = opened
+    if (at, size, at + size + lengths + CRC_BYTES) != (begin, length, len(shown)):
+        return None
+    index.entries = unpacked_rows(shown, begin, length, unit)
+    index.packed = memoryview(shown)[begin + length : -CRC_BYTES]
     return index
 
 

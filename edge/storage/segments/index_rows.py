@@ -5,11 +5,14 @@ Neighbours differ little, so packed files have the differences (see index_bytes.
 
 import cython
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING
 from cython.cimports.headwater.edge.storage.index.index import IN_LOG, IndexEntry
 from cython.cimports.headwater.edge.storage.segments.file_store import FileStore
 from cython.cimports.headwater.edge.storage.segments.stream_segment import StreamSegment
 
 from headwater.edge.storage.segments.segment_files import IndexFile
+
+ROW = cython.declare(cython.Py_ssize_t, 32)
 
 
 def index_rows(store: FileStore, segment: StreamSegment) -> tuple[list, bytearray, bytearray]:
@@ -109,9 +112,32 @@ def differences(rows: bytes | bytearray | memoryview) -> tuple[bytearray, int]:
     return made, unit
 
 
-def summed(rows: bytes, unit: cython.longlong) -> bytearray:
-    """The rows of which these are the `differences`."""
-    made: bytearray = bytearray(rows)
+def unpacked_rows(
+    planes: bytes, at: cython.Py_ssize_t, length: cython.Py_ssize_t, unit: cython.longlong
+) -> bytearray:
+    """The rows whose `differences` lie in planes from `at` on, `length` bytes of whole rows. Raises
+    ValueError when there are not so many."""
+    if at < 0 or length < 0 or length % ROW or at + length > len(planes):
+        raise ValueError("an index ends within its rows")
+    made: bytearray = bytearray(length)
+    source: cython.p_const_uchar = (
+        cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(planes)) + at
+    )
+    to: cython.p_uchar = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(made))
+    plane: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    for plane in range(ROW):
+        for i in range(length // ROW):
+            to[ROW * i + plane] = source[i]
+        source += length // ROW
+    sum_up(made, unit)
+    return made
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def sum_up(made: bytearray, unit: cython.longlong) -> cython.void:
+    """Make rows of what `differences` made."""
     row: cython.pointer(IndexRow) = cython.cast(
         cython.pointer(IndexRow), PyByteArray_AS_STRING(made)
     )
@@ -121,4 +147,3 @@ def summed(rows: bytes, unit: cython.longlong) -> bytearray:
         move_row(cython.address(row[i]), cython.address(row[i - 1]), 1)
     for i in range(count):
         row[i].timestamp *= unit
-    return made

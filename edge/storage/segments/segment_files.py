@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headwater.edge.ports import files
 from headwater.edge.storage.format.crc import checksum, checksum_parts
+from headwater.edge.storage.format.listed_subjects import listed_subjects
 
 HEADER = struct.Struct("<4sIIIQq16s")
 HEADER_MAGIC = b"HWSG"
@@ -27,6 +28,7 @@ INDEX_FORMAT = 1
 INDEX_FORMAT_PACKED = 2
 INDEX_ENTRY = struct.Struct("<QqIIII")
 RUN = struct.Struct("<QQ")
+Content = bytes | bytearray | memoryview
 NAME = re.compile(r"(\d{6,})\.seg")
 
 
@@ -98,8 +100,8 @@ class IndexFile:
     """Packed runs."""
     lost: list[tuple[int, int]] = field(default_factory=list)
     subjects: list[tuple[int, bytes]] = field(default_factory=list)
-    entries: bytes | bytearray | memoryview = b""
-    packed: bytes | bytearray | memoryview = b""
+    entries: Content = b""
+    packed: Content = b""
     """For each entry the length (u32) of its sealed or compressed body, 0 for a plain one; b"" when
     all are plain."""
 
@@ -135,6 +137,18 @@ def decode_index(data: bytes, seed: int) -> IndexFile | None:
         return None
     if struct.unpack("<I", data[-4:])[0] != checksum(data, seed, 4):
         return None
+    opened = read_head(data)
+    if opened is None:
+        return None
+    index, at, size, lengths = opened
+    index.entries = memoryview(data)[at : at + size]
+    index.packed = memoryview(data)[at + size : -4]
+    return index if at + size + lengths + 4 == len(data) else None
+
+
+def read_head(data: bytes) -> tuple[IndexFile, int, int, int] | None:
+    """What an index has before its rows, which are not in it yet; where they begin, how many bytes
+    they have, and how many the lengths of packed bodies. None when it is no index."""
     fields = INDEX_HEADER.unpack_from(data)
     if fields[0] != INDEX_MAGIC or fields[1] not in (INDEX_FORMAT, INDEX_FORMAT_PACKED):
         return None
@@ -147,16 +161,9 @@ def decode_index(data: bytes, seed: int) -> IndexFile | None:
         first, last = RUN.unpack_from(data, at)
         index.lost.append((first, last))
         at += RUN.size
-    for _ in range(subjects):
-        number, length = struct.unpack_from("<II", data, at)
-        index.subjects.append((number, data[at + 8 : at + 8 + length]))
-        at += 8 + length
-    end = at + entries * INDEX_ENTRY.size
-    index.entries = memoryview(data)[at:end]
-    index.packed = memoryview(data)[end:-4]
-    expected = 4 * entries if fields[1] == INDEX_FORMAT_PACKED else 0
-    whole = len(index.entries) == entries * INDEX_ENTRY.size
-    return index if whole and len(index.packed) == expected else None
+    index.subjects, at = listed_subjects(data, at, subjects)
+    lengths = 4 * entries if fields[1] == INDEX_FORMAT_PACKED else 0
+    return index, at, entries * INDEX_ENTRY.size, lengths
 
 
 class OpenFiles:

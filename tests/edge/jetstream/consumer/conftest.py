@@ -10,9 +10,15 @@ from typing import Any
 import pytest
 
 from headwater.edge.broker.account import Account
-from headwater.edge.conf.options import AccountJetStreamOptions, JetStreamLimitOptions, Options
+from headwater.edge.conf.options import (
+    AccountJetStreamOptions,
+    HeadwaterOptions,
+    JetStreamLimitOptions,
+    Options,
+)
 from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.account.account_js import AccountJetStream
+from headwater.edge.jetstream.account.holdings import Holdings
 from headwater.edge.jetstream.api.api import Router
 from headwater.edge.jetstream.api.api_routes import routes
 from headwater.edge.jetstream.read.blocks import Transfers
@@ -67,6 +73,8 @@ class World:
             transfers=Transfers(),
             api_subjects=(b"$JS.API.>",),
             request_queue_limit=0,
+            holdings=Holdings(HeadwaterOptions()),
+            accounts={},
             origin_driver_factory=None,
             on_consumer_made=lambda consumer: None,
             storage=None,
