@@ -9,7 +9,7 @@ it does not know that, a message comes twice.
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.headwater.edge.broker.account import Account
-from cython.cimports.headwater.edge.kernel.kernel import KIND_INTERNAL, Endpoint, Msg, Sink
+from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Msg, Sink
 
 KEPT_MAX = cython.declare(cython.Py_ssize_t, 1000)
 KEPT_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1 << 20)
@@ -37,7 +37,10 @@ class KeepingSink(Sink):
         if self.closed or len(self.kept) >= KEPT_MAX or self.size + m.size > KEPT_BYTES_MAX:
             return 0
         if self.heir is not None:
-            if sender is None or sender.kind <= KIND_INTERNAL or sender is self.heir.owner:
+            # What may go to the heir goes there without this sink: also what came by a route and
+            # was led back to here from another account.
+            owner: Endpoint = self.heir.owner
+            if owner is None or sender is owner or owner.may_reach(m):
                 return 0
             self.account.kernel.loop.call_soon(self.pass_on)
         self.size += m.size

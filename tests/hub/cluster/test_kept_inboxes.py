@@ -51,3 +51,55 @@ async def test_a_client_whose_node_stops_hears_everything_once(tmp_path: Path) -
         await sender.close()
     assert [number for number in set(heard) if heard.count(number) > 1] == []
     assert sorted(set(heard)) == list(range(min(heard), sent))
+
+
+async def test_answers_of_another_account_come_once(tmp_path: Path) -> None:
+    """They come to the node that was asked, and are led back to the inbox there."""
+    more = (
+        'accounts { A { users: [ { user: "a", password: "a" } ]\n'
+        '  exports: [ { service: "help", response_type: "stream" } ] }\n'
+        'B { users: [ { user: "b", password: "b" } ]\n'
+        '  imports: [ { service: { account: A, subject: "help" } } ] }\n'
+        'J { jetstream: enabled, users: [ { user: "j", password: "j" } ] } }\nno_auth_user: j'
+    )
+    heard: list[tuple[int, int]] = []
+    sent = 0
+    halt = asyncio.Event()
+
+    async def reaches(port: int) -> bool:
+        return sum(place == port for _, place in heard) > 50
+
+    with ClusterNodes(SERVERS["headwater"], parent=tmp_path, more=more) as nodes:
+        nodes.start_all()
+        await nodes.ready()
+        reader = await nodes.client(0, user="b", password="b")
+        helper = await nodes.client(2, user="a", password="a")
+
+        async def hear(message: Any) -> None:
+            assert reader.connected_url is not None
+            heard.append((int(message.data), reader.connected_url.port or 0))
+
+        async def send(message: Any) -> None:
+            nonlocal sent
+            while not halt.is_set():
+                sent += 1
+                await message.respond(b"%d" % sent)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(halt.wait(), PACE_SECONDS)
+
+        async def ask() -> bool:
+            await reader.publish("help", reply="_INBOX.reader.1")
+            return bool(heard)
+
+        await helper.subscribe("help", cb=send)
+        await helper.flush()
+        await reader.subscribe("_INBOX.reader.*", cb=hear)
+        await until(ask, "an answer")
+        await until(lambda: reaches(nodes.ports[0]), "answers by the first node")
+        await asyncio.to_thread(nodes.stop, 0)
+        await until(lambda: reaches(nodes.ports[1]), "answers that went on to the next node")
+        halt.set()
+        await reader.close()
+        await helper.close()
+    numbers = [number for number, _ in heard]
+    assert [number for number in set(numbers) if numbers.count(number) > 1] == []
