@@ -429,10 +429,15 @@ class StoreNode(SimNode):
         """Batches that the store told to be durable."""
         while self.numbers and self.up:
             number = self.numbers.pop(0)
+            done: dict[int, Raft] = {}
             while self.written and self.written[0][0] <= number:
                 for raft, ready in self.written.pop(0)[1].groups:
                     self.record_durable(raft.group, ready)
+                    done[raft.group] = raft
             self.send(self.multi_raft.synced(number))
+            # At once: the next batch may make true what this one wrongly took for durable.
+            for raft in done.values():
+                self.judge(raft)
 
     # -- the state machine ----------------------------------------------------
 

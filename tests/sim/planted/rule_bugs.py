@@ -79,6 +79,7 @@ bug(
     "sync-of-a-replaced-tail",
     "the sync of a tail counts for what took its place",
     (RaftLog, "synced_to", _any_tail),
+    seeds=200,
 )
 bug(
     "no-step-back", "a refusal does not lead further back", (RaftLog, "agree_before", _no_step_back)
