@@ -168,6 +168,16 @@ class OriginService:
     def start(self, node: "NodeView") -> None:
         """Drive every mirror and source that JetStream has or will have."""
         self._leafs.on_links = self._linked
+        node.jetstream_switch.hooks.append(lambda: self._follow(node))
+        self._follow(node)
+
+    def _follow(self, node: "NodeView") -> None:
+        """JetStream has begun, or has ended: the streams' drivers with them."""
+        if node.jetstream is None:
+            return
+        if self.drivers is not None:
+            self.drivers.unplug()
+            self.drivers = None
         node.jetstream.origin_driver_factory = lambda stream: self._drive_first(node, stream)
         accounts = [account.jetstream for account in node.accounts.values() if account.jetstream]
         streams = [stream for account in accounts for stream in account.streams.values()]
@@ -213,4 +223,4 @@ def leaf_services(options: Options) -> list[Service]:
     """Services that a node with these options needs of this package, in order of starting."""
     # A reload may bring the first remote.
     leafs = LeafService()
-    return [leafs, OriginService(leafs)] if options.jetstream.enabled else [leafs]
+    return [leafs, OriginService(leafs)]

@@ -20,6 +20,7 @@ from headwater.edge.facts.info import NodeFacts
 from headwater.edge.facts.version import NATS_LEVEL, VERSION
 from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.node.account_terms import terms_of
+from headwater.edge.node.jetstream_switch import JetStreamSwitch
 from headwater.edge.node.lame_duck import lame_duck
 from headwater.edge.node.launch_files import PidFileError, remove_files, write_files
 from headwater.edge.node.parting import part_all
@@ -28,7 +29,7 @@ from headwater.edge.observed.start_progress import StartProgress
 from headwater.edge.ports.ports import Clock, Random
 from headwater.edge.sharing.imports_shares import Shares
 from headwater.edge.system.system import SystemService
-from headwater.edge.view.service import EarlyService, JetStreamPart, Service
+from headwater.edge.view.service import EarlyService, Service
 from headwater.edge.view.system_info import ServerInfo
 from headwater.security import nkeys
 from headwater.security.auth_options import SYSTEM_ACCOUNT
@@ -57,6 +58,7 @@ class Node:
         self.authenticator = Authenticator(auth_config(options), self.kernel.wall_ns)
         self.system_account = options.system_account or SYSTEM_ACCOUNT
         self.jetstream: Any = None
+        self.jetstream_switch = JetStreamSwitch(self)
         self.services: list[Service] = []
         self._running: list[Service] = []
         self.account_hooks: list[Callable[[Account], None]] = []
@@ -133,13 +135,17 @@ class Node:
         self.account(self.system_account)
         self.apply_account_limits()
 
+    def apply_terms(self) -> None:
+        """Bring what accounts are granted into force."""
+        for account in list(self.accounts.values()):
+            self._apply_terms(account)
+
     def apply_account_limits(self) -> None:
         """Give accounts the terms, mappings and imports that are in force now."""
         self.shares.refresh()
         for name in self.options.account_names():
             self.account(name)
-        for account in list(self.accounts.values()):
-            self._apply_terms(account)
+        self.apply_terms()
 
     def _apply_terms(self, account: Account) -> None:
         """Bring what an account is granted into force; sessions beyond that end."""
@@ -180,7 +186,7 @@ class Node:
             )
         self.tls = listener_contexts(options)
         if options.jetstream.enabled:
-            self._start_jetstream()
+            self.jetstream_switch.begin()
         for service in self.services:
             service.start(self)
             if service not in self._running:
@@ -196,28 +202,13 @@ class Node:
 
         return NodeJetStream(self.kernel, self.options, self.account)
 
-    def _start_jetstream(self) -> None:
-        from headwater.edge.sharing.imports_info import RequestInfo
+    def run_early(self, service: EarlyService) -> None:
+        """Have a service do what it does before recovery; it is stopped with the node."""
+        self._running.append(service)  # type: ignore[arg-type]
+        service.before_recovery(self)
 
-        log.info("Starting JetStream")
-        jetstream = self.make_jetstream()
-        jetstream.granted = lambda name: terms_of(name, self.options, self.authenticator).jetstream
-        jetstream.describe = RequestInfo(self).client
-        jetstream.server_name = self.server_name
-        jetstream.progress = self._recovering
-        self.progress = StartProgress(self.kernel.monotonic_ns)
-        for service in self.services:
-            if isinstance(service, EarlyService):
-                self._running.append(service)
-                service.before_recovery(self)
-            if isinstance(service, JetStreamPart):
-                service.join_jetstream(self, jetstream)
-        jetstream.open()
-        self.jetstream = jetstream
-        for account in list(self.accounts.values()):
-            self._apply_terms(account)
-
-    def _recovering(self, done: int, total: int) -> None:
+    def recovering(self, done: int, total: int) -> None:
+        """So many segments of all of them have been read."""
         self.progress.now = (done, total)
         self.recovery_progress(done, total)
 
@@ -370,6 +361,11 @@ class Node:
 
     # --- end ---
 
+    @property
+    def ending(self) -> bool:
+        """Whether the node stops."""
+        return self._stopped.is_set()
+
     async def stop(self) -> None:
         """End cleanly: sessions first, then services, then storage."""
         if self._stopped.is_set():
@@ -385,6 +381,7 @@ class Node:
         self.sessions.halt()
         for service in reversed(self._running):
             await service.stop()
+        await self.jetstream_switch.ended()
         if self.jetstream is not None:
             await self.jetstream.shutdown()
             self.kernel.turn()

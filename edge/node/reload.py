@@ -1,8 +1,8 @@
 """Putting a new configuration into force without a restart (SIGHUP, `$SYS.REQ.SERVER.*.RELOAD`).
 
 What can change: users, permissions, account limits, connection limits and timeouts, the TLS
-certificate, log settings, the store's limits and disk budget, remotes of leaf links. Whatever a
-running node cannot change is refused, and then nothing has changed.
+certificate, log settings, the store's limits and disk budget, remotes of leaf links, whether
+JetStream runs. Whatever a running node cannot change is refused, and then nothing has changed.
 """
 
 import logging
@@ -42,7 +42,8 @@ _FIXED: dict[str, Callable[[Options], Any]] = {
     "https_port": lambda options: options.https_port,
     "http_base_path": lambda options: options.http_base_path,
     "system_account": lambda options: options.system_account,
-    "jetstream": lambda options: options.jetstream.enabled,
+    # Who leads and where streams are is a cluster's, which knows its nodes with JetStream.
+    "jetstream": lambda options: bool(options.cluster.port and options.jetstream.enabled),
     "jetstream.store_dir": lambda options: options.jetstream.store_dir,
     "jetstream.domain": lambda options: options.jetstream.domain,
     "jetstream.key": lambda options: _Secret(
@@ -105,17 +106,7 @@ def reload_node(node: "NodeView", options: Options) -> None:
     from headwater.security.errors import SecurityError
 
     old = node.options
-    problems = [
-        f"config reload not supported for {name}: old={read(old)!r}, new={read(options)!r}"
-        for name, read in _FIXED.items()
-        if read(old) != read(options)
-    ]
-    shown = tuple(name for name, read in _FIXED.items() if read(old) != read(options))
-    problems += [
-        f"config reload not supported for {name}: start the node again"
-        for name in needs_restart(old, options)
-        if not any(name == one or name.startswith(f"{one}.") for one in shown)
-    ]
+    problems = _unsupported(old, _judged(node, options))
     if problems:
         raise ConfigError(problems)
     try:
@@ -134,10 +125,11 @@ def reload_node(node: "NodeView", options: Options) -> None:
     node.authenticator = node.sessions.authenticator = authenticator
     node.use_tls(contexts)
     node.replace_files(old)
-    if node.jetstream is not None:
+    if node.jetstream is not None and options.jetstream.enabled:
         node.jetstream.resize(options.jetstream)
     _trace_anew(node)
     _apply_facts(node)
+    node.jetstream_switch.follow()
     node.apply_account_limits()
     _apply_limits(node)
     _judge_sessions(node, old)
@@ -152,13 +144,37 @@ def reload_node(node: "NodeView", options: Options) -> None:
     node.kernel.kick()
 
 
+def _judged(node: "NodeView", options: Options) -> Options:
+    """The options without what may change while JetStream is off, now or from now on."""
+    wanted = options.jetstream
+    if node.jetstream is not None and wanted.enabled:
+        return options
+    same_place = msgspec.structs.replace(wanted, store_dir=node.options.jetstream.store_dir)
+    return msgspec.structs.replace(options, jetstream=same_place)
+
+
+def _unsupported(old: Options, new: Options) -> list[str]:
+    """What a running node cannot change, in sentences."""
+    shown = tuple(name for name, read in _FIXED.items() if read(old) != read(new))
+    problems = [
+        f"config reload not supported for {name}: old={_FIXED[name](old)!r}, "
+        f"new={_FIXED[name](new)!r}"
+        for name in shown
+    ]
+    return problems + [
+        f"config reload not supported for {name}: start the node again"
+        for name in needs_restart(old, new)
+        if not any(name == one or name.startswith(f"{one}.") for one in shown)
+    ]
+
+
 def _apply_disk_budget(node: "NodeView", options: Options) -> None:
     """Raises ConfigError when it is too small; then nothing has changed."""
     from headwater.edge.jetstream.node.node import disk_budget
     from headwater.edge.storage.format.errors import StoreError
 
     storage = node.jetstream.storage if node.jetstream is not None else None
-    if storage is None:
+    if storage is None or not options.jetstream.enabled:
         return
     try:
         storage.disk.set(disk_budget(options))

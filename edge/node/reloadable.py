@@ -23,7 +23,7 @@ LIVE = frozenset((
     "no_fast_producer_stall", "no_sublist_cache", "connect_error_reports",
     "reconnect_error_reports", "auth", "no_auth_user", "default_sentinel", "accounts", "mappings",
     "operator.preload", "operator.pinned_accounts", "default_js_domain", "proxies", "tls",
-    "allow_non_tls", "jetstream.max_memory_store", "jetstream.max_file_store",
+    "allow_non_tls", "jetstream.enabled", "jetstream.max_memory_store", "jetstream.max_file_store",
     "jetstream.unique_tag", "jetstream.limits", "leaf.authorization", "leaf.remotes",
     "leaf.reconnect", "leaf.dial_timeout", "leaf.compression", "leaf.tls", "leaf.write_deadline",
     "leaf.rate", "leaf.write_timeout", "cluster.advertise", "cluster.no_advertise",

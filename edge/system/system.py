@@ -58,6 +58,7 @@ class SystemService:
 
     def __init__(self) -> None:
         self._sinks: list[tuple[Account, CallbackSink]] = []
+        self._purging: CallbackSink | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._counted: dict[str, asyncio.TimerHandle] = {}
         self._changed: set[str] = set()
@@ -74,8 +75,8 @@ class SystemService:
         self._listen_to_servers()
         for name in ACCOUNT:
             self._listen(self._system, f"$SYS.REQ.ACCOUNT.*.{name}", self._on_account_request)
-        if node.jetstream is not None and not node.jetstream.clustered:
-            self._listen(self._system, "$JS.API.ACCOUNT.PURGE.*", self._on_account_purge)
+        self._listen_to_purges()
+        node.jetstream_switch.hooks.append(self._listen_to_purges)
         for account in list(node.accounts.values()):
             self._serve_account(account)
         node.account_hooks.append(self._serve_account)
@@ -85,6 +86,17 @@ class SystemService:
         self._counts = AccountCounts(node, self._tell_connections)
         self._counts.start()
         self._timer = node.loop.call_later(STATSZ_S, self._send_statsz)
+
+    def _listen_to_purges(self) -> None:
+        """Exactly where JetStream runs, and no cluster answers."""
+        jetstream = self._node.jetstream
+        if self._purging is not None:
+            self._system.remove(self._purging)
+            self._sinks.remove((self._system, self._purging))
+            self._purging = None
+        if jetstream is not None and not jetstream.clustered:
+            self._listen(self._system, "$JS.API.ACCOUNT.PURGE.*", self._on_account_purge)
+            self._purging = self._sinks[-1][1]
 
     async def _say_goodbye(self) -> None:
         """Tell everybody, while there are routes to tell it by."""

@@ -30,6 +30,8 @@ class NodeView(Protocol):
     system_account: str
     jetstream: Any
     """NodeJetStream; None where it is off."""
+    jetstream_switch: Any
+    """`edge.node.jetstream_switch.JetStreamSwitch`."""
     services: list[Any]
     """Of class Service."""
     account_hooks: list[Callable[[Account], None]]

@@ -151,6 +151,13 @@ class OriginDrivers:
         for driver in list(self.drivers):
             driver.stop()
 
+    def unplug(self) -> None:
+        """Others take the place of this one, whose storage is closed."""
+        if self.links is not None:
+            self.links.on_link_up.remove(self.link_up)
+        if self._cursors is not None:
+            self.node.kernel.remove_turn_hook(self._cursors)
+
     def status(self) -> list[dict[str, Any]]:
         """Facts of every mirror and source."""
         return [follower.status() for driver in self.drivers for follower in driver.followers]

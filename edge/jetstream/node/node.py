@@ -356,12 +356,23 @@ class NodeJetStream:
             had.silence()
             had.set_limits(NOTHING_GRANTED)
 
+    def leave(self) -> None:
+        """Serve nothing any more in a node that goes on; `shutdown` closes what is stored."""
+        self._stop_accounts()
+        for denial in self._denials.values():
+            denial.stop()
+        self._denials.clear()
+        for js in self.accounts.values():
+            js.account.jetstream = None
+
     async def shutdown(self) -> None:
         """Stop all streams and leave storage so that the next start has little to read."""
         if not self.closed:
             self._stop_accounts()
-            if self.storage is not None:
-                await self.storage.close()
+        if self.storage is not None:
+            await self.storage.close()
+        if self.saver is not None:
+            self.kernel.remove_turn_hook(self.saver)
 
     def close(self) -> None:
         """Stop at once: what was handed over is synced, the rest is left to recovery."""
