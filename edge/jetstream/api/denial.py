@@ -30,7 +30,7 @@ class Denial:
         self.sinks: list[Sink] = [
             CallbackSink(b"$JS.API.>", self.serve) if system else ApiSink(b"$JS.API.>", self.serve)
         ]
-        self.alias = DomainSink(account, domain) if domain and not system else None
+        self.alias = DomainSink(account, domain) if domain else None
 
     def listen(self) -> None:
         """Begin to answer."""
