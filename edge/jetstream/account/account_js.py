@@ -131,6 +131,7 @@ class AccountJetStream:
         self.tiers.check_bytes(config, self.configs(), stream.config)
         stream_config.refuse_tight_limits(stream.config, config, stream.consumers.values())
         self.check_reservation(config, stream.config)
+        self.node.holdings.check_room(config, stream.config, self.node.accounts.values())
         if self.overlapping(config.subjects, stream.name):
             raise errors.STREAM_SUBJECT_OVERLAP.error()
         if config.sources and self.node.origin_driver_factory is None:
@@ -159,6 +160,7 @@ class AccountJetStream:
         config = stream_config.checked(wanted, scope)
         if config.num_replicas > 1 and not self.node.clustered:
             raise errors.STREAM_REPLICAS_NOT_SUPPORTED.error()
+        self.node.holdings.check_room(config, None, self.node.accounts.values())
         return config
 
     def check_reservation(self, new: StreamConfig, old: StreamConfig | None) -> None:

@@ -49,6 +49,8 @@ def create(
     consumer_config.check(config, stream.config, limits)
     name = config.durable_name or config.name
     existing = stream.consumers.get(name) if name else None
+    before = existing.config if existing is not None else None
+    stream.node.holdings.check_room(config, before, stream.node.accounts.values())
     if existing is not None:
         return existing, _change(stream, existing, config, action)
     if action == "update":

@@ -69,3 +69,30 @@ async def test_memory_streams_of_a_gateway_have_little_room_unasked(
         with pytest.raises(APIError) as refusal:
             await made
         assert refusal.value.err_code == 10028
+
+
+async def test_long_configurations_of_a_gateway_have_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of streams and consumers, made or changed; short ones are of no concern."""
+    monkeypatch.setattr(holdings, "EDGE_CONFIG_BYTES", 250_000)
+    long = {f"k{n}": "v" * 1000 for n in range(100)}
+    config = {"jetstream": {"store_dir": tmp_path}, "headwater": {"profile": "edge"}}
+    async with headwater.edge.open_node(config, listen=False) as node:
+        js = node.jetstream
+        await js.add_stream(name="A", subjects=["a"], metadata=long)
+        await js.add_consumer("A", ConsumerConfig(durable_name="C", metadata=long))
+        for refused in (
+            js.add_stream(name="B", subjects=["b"], metadata=long),
+            js.add_consumer("A", ConsumerConfig(durable_name="D", metadata=long)),
+        ):
+            with pytest.raises(APIError) as refusal:
+                await refused
+            assert refusal.value.err_code == 10023
+        await js.add_stream(name="B", subjects=["b"])
+        with pytest.raises(APIError) as refusal:
+            await js.update_stream(name="B", subjects=["b"], metadata=long)
+        assert refusal.value.err_code == 10023
+        await js.update_stream(name="A", subjects=["a", "a2"], metadata=long)
+        await js.delete_consumer("A", "C")
+        await js.update_stream(name="B", subjects=["b"], metadata=long)
