@@ -62,7 +62,7 @@ def test_what_the_loop_commits_is_there_after_a_crash(
             store.add_message(b"a", b"%d" % n)
             harness.commit()
         numbers = harness.node.log.numbers()
-        assert numbers["lone_syncs"] >= 10
+        assert numbers["lone_syncs"] >= 1
         want = contents(store)
         harness.crash()
         (store,) = harness.open()
