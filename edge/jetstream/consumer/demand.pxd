@@ -60,6 +60,7 @@ cdef class Demand(Consumer):
     cdef int at_end(self, long long now) except -1
     cdef long long tend(self, long long now) except? -1
     cdef long long tend_requests(self, long long now, bint end) except? -1
+    cdef int request_due(self, long long now) except -1
     cdef long long tend_push(self, long long now) except? -1
     cdef long long tend_idle(self, long long now) except? -1
     cdef long long pending_batch(self) except -1

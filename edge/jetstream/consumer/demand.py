@@ -379,6 +379,7 @@ class Demand(Consumer):
         """Do everything that is due; returns when to look again, 0 for never."""
         wall: cython.longlong = now + self.wall_offset
         again: cython.longlong = 0
+        over: cython.bint
         if self.paused_until:
             if wall >= self.paused_until:
                 self.paused_until = 0
@@ -387,8 +388,10 @@ class Demand(Consumer):
                 again = now + (self.paused_until - wall)
         again = sooner(again, self.expire(now))
         if self.queue is not None:
-            # What can be delivered is, right behind this: only a pause ends who does not wait here.
-            again = sooner(again, self.tend_requests(now, self.paused_until != 0))
+            # What can be delivered is, right behind this: who does not wait is ended here by a
+            # pause, and by the next deadline of any request where acks are awaited.
+            over = self.paused_until != 0 or self.request_due(now)
+            again = sooner(again, self.tend_requests(now, over))
         else:
             again = sooner(again, self.tend_push(now))
         if self.pin:
@@ -399,6 +402,20 @@ class Demand(Consumer):
         if self.threshold and not self.active:
             again = sooner(again, self.tend_idle(now))
         return again
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def request_due(self, now: cython.longlong) -> cython.int:
+        """Whether there are requests that do not wait, and the end or the heartbeat of any request
+        is due."""
+        request: PullRequest = self.queue.head if self.queue.no_waits else None
+        while request is not None:
+            if request.expires and now >= request.expires:
+                return 1
+            if request.heartbeat and now >= request.heartbeat_at:
+                return 1
+            request = request.next
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)
