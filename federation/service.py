@@ -204,6 +204,7 @@ class OriginService:
         if self.drivers is not None:
             self.drivers.links = links
             links.on_link_up.append(self.drivers.link_up)
+            links.on_link_down.append(self.drivers.link_down)
 
     async def stop(self) -> None:
         """End all of them; what is stored says where to go on."""

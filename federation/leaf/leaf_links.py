@@ -89,6 +89,8 @@ class LeafLinks:
         """Of each remote that is not linked: its account, and why the last attempt failed."""
         self.on_link_up: list[Callable[[Account], None]] = []
         """Called with the account of each link that was admitted."""
+        self.on_link_down: list[Callable[[Account], None]] = []
+        """Called with the account of each of these that has ended."""
         self.advisories = Advisories(node.options.jetstream.domain)
         self.registry = node.sessions.registry
         self._loops: dict[str, bytes] = {}
@@ -159,6 +161,7 @@ class LeafLinks:
         if interest is not None:
             conn.account.drop_watcher(interest)
             self._announce_link(conn, "down", reason=reason)
+            self.node.loop.call_soon(self._link_down, conn.account)
             log.info("%s - Leafnode connection closed: %s", conn.session.label(conn), reason)
         detail = self._details.pop(conn.cid, {})
         for action in detail.get("closed", []):
@@ -238,6 +241,10 @@ class LeafLinks:
 
     def _link_up(self, account: Account) -> None:
         for action in self.on_link_up:
+            action(account)
+
+    def _link_down(self, account: Account) -> None:
+        for action in self.on_link_down:
             action(account)
 
     def _remap(self) -> None:

@@ -97,6 +97,14 @@ class OriginDrivers:
             if driver.stream.account is account:
                 driver.kick()
 
+    def link_down(self, account: Account) -> None:
+        """A leaf link of an account has ended: what its origin said last may hold no more."""
+        for driver in self.drivers:
+            if driver.stream.account is account:
+                for follower in driver.followers:
+                    if follower.phase == "waiting":
+                        follower.kick()
+
     def arriving(self, account: Account) -> int:
         """Bytes that came over links of an account which are in the midst of a message; it grows
         while a large one is on its way."""
@@ -155,6 +163,7 @@ class OriginDrivers:
         """Others take the place of this one, whose storage is closed."""
         if self.links is not None:
             self.links.on_link_up.remove(self.link_up)
+            self.links.on_link_down.remove(self.link_down)
         if self._cursors is not None:
             self.node.kernel.remove_turn_hook(self._cursors)
 

@@ -152,6 +152,24 @@ async def test_a_stream_that_is_not_there_is_said(lab: Lab) -> None:
     await until(lambda: health.state == "live", "it is there", 20)
 
 
+async def test_what_an_origin_said_holds_no_more_when_its_link_has_ended(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is there to have refused: that is said at once, and not with the next try."""
+    monkeypatch.setattr(origin_follower, "RETRY_MIN_S", 300.0)
+    monkeypatch.setattr(origin_follower, "RETRY_MAX_S", 300.0)
+    made = await line(lab)
+    await made.mirror("COPY", "NOWHERE")
+    health = made.follower("COPY").health
+    await until(lambda: health.state == "no_such_stream", "the origin says so")
+    made.wire.silence(True)
+    made.wire.cut()
+    await until(lambda: health.state == "offline", "it is known", 5)
+    made.wire.silence(False)
+    made.wire.cut()
+    await until(lambda: health.state == "no_such_stream", "it is asked again")
+
+
 @pytest.mark.parametrize("subject", ["$JS.hub.API.>", "$JS.M.>", ">"])
 @pytest.mark.parametrize("rule", ["edge", "hub"])
 async def test_what_rules_keep_away_is_denied(
