@@ -52,10 +52,17 @@ class Hello(msgspec.Struct, kw_only=True):
     """The newest version of streams' entries that it knows."""
     leaving: bool = False
     """It is about to stop: nothing is placed on it, and no leadership handed to it."""
+    full: bool = False
+    """Its storage takes nothing: no leadership is handed to it."""
     unannounced: int = 0
     """Streams of its own that the cluster does not know yet."""
     founds: bool | None = None
     """It asks the others whether it may found a cluster; None: it does not say."""
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether a leadership may be handed to it."""
+        return not (self.leaving or self.full)
 
 
 class ConfiguredRoutes(Protocol):

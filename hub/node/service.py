@@ -296,6 +296,7 @@ class ClusterService:
             monitor=self._monitor(),
             emptied=self.cluster.applier.emptied if self.cluster is not None else False,
             leaving=self.leaving,
+            full=jetstream.storage is not None and jetstream.storage.log.failure is not None,
             unannounced=len(self.cluster.applier.unknown) if self.cluster is not None else 0,
             entries=KNOWN_VERSION,
         )
@@ -389,8 +390,10 @@ class ClusterService:
             for number, progress in raft.progress.items()
             if number in raft.log.config.voters and cluster.founding.is_online(number)
         ]
-        hellos = {number: cluster.founding.hello_of(number) for _, number in found}
-        staying = [each for each in found if (hello := hellos[each[1]]) and not hello.leaving]
+        hellos = [(each, cluster.founding.hello_of(each[1])) for each in found]
+        staying = [each for each, hello in hellos if hello and not hello.leaving]
+        # Better one that has to catch up first than one whose storage takes nothing.
+        staying = [each for each, hello in hellos if hello and hello.may_lead] or staying
         return max(staying)[1] if staying else 0
 
     async def _leave(self) -> None:

@@ -44,7 +44,7 @@ class Spreading:
             (hello.leads, number, group)
             for group, raft in led.items()
             for number in ready_to_lead(raft)
-            if (hello := cluster.founding.hello_of(number)) and not hello.leaving
+            if (hello := cluster.founding.hello_of(number)) and hello.may_lead
         ]
         if not found or len(led) - min(found)[0] < UNEVEN:
             return None

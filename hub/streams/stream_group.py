@@ -231,8 +231,9 @@ class StreamGroup:
                 self._go_on(raft, self.farewell)
             if raft.is_leader:
                 self._reconcile(raft)
-                self._give_up_if_full(raft, stream)
-                self._give_up_if_stalled(raft, stream)
+        if raft.is_leader:
+            self._give_up_if_full(raft)
+            self._give_up_if_stalled(raft)
         self._look_at_reads(raft)
         self.store.trim(raft, KEEP_BYTES, HOLD_BYTES)
         raft.sleep.restless = self._has_to_try_again(raft)
@@ -433,27 +434,30 @@ class StreamGroup:
         except (ChangeRefused, NotLeader) as error:
             log.debug("stream '%s': %s", self.wanted.name, error)
 
-    def _give_up_if_full(self, raft: Raft, stream: Stream) -> None:
-        """A leader whose storage takes nothing refuses what the others have room for."""
-        if stream.store.failure is None and not self.replica.waiting:
+    def _give_up_if_full(self, raft: Raft) -> None:
+        """A leader whose storage takes nothing refuses what the others have room for. One that
+        was elected like that does not even get to lead."""
+        stream = self.stream
+        refuses = stream is not None and stream.store.failure is not None
+        if not refuses and not self.replica.waiting:
             self._refuses_since = raft.ticks
         elif raft.ticks - self._refuses_since >= FULL_TICKS and not self.farewell:
             self._refuses_since = raft.ticks
             if any(one.state is State.REPLICATE for one in raft.progress.values()):
                 log.warning(
                     "stream '%s': storage is full, another node is to lead: make room on this node",
-                    stream.name,
+                    self.wanted.name,
                 )
                 self.hand_over(0)
 
-    def _give_up_if_stalled(self, raft: Raft, stream: Stream) -> None:
+    def _give_up_if_stalled(self, raft: Raft) -> None:
         """A leader acknowledges what its own device has, too. When that writes nothing and the
         others' do, one of them is to lead."""
         if self._device.look(raft, leaves=self.farewell is not None):
             log.warning(
                 "stream '%s': this node's device has written nothing for seconds, another node "
                 "is to lead: look at the device",
-                stream.name,
+                self.wanted.name,
             )
             self.hand_over(0)
 
