@@ -180,3 +180,16 @@ def test_a_place_that_cannot_be_is_tried_again(switched: Switched) -> None:
     assert switched.info()
     with Link(switched.server.port) as link:
         link.api("STREAM.CREATE.S", name="S")
+
+
+def test_it_begins_again_while_it_ends(switched: Switched) -> None:
+    """A reload that asks for it comes while what is stored is still being closed."""
+    switched.with_jetstream()
+    with Link(switched.server.port) as link:
+        link.api("STREAM.CREATE.S", name="S", subjects=["s"])
+        for _ in range(100):
+            link.request("s", b"x" * 1000)
+        switched.load(WITHOUT)
+        switched.with_jetstream()
+        until_seen(switched.info)
+        assert link.api("STREAM.INFO.S")["state"]["messages"] == 100
