@@ -5,8 +5,10 @@ that it does, or of the piece of work here. What it may take has ample room besi
 more than that, or the whole machine, is marked `alone`. `tests/house/test_bounds.py` says so.
 """
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 PIECE_S = 0.07
 """What the piece of work takes on an idle machine of the kind that the bounds are meant for."""
@@ -37,3 +39,14 @@ def slowness(clock: Callable[[], float]) -> float:
         _piece()
         slowest = max(slowest, clock() - began)
     return max(1.0, slowest / PIECE_S)
+
+
+@contextmanager
+def alone_in_memory() -> Iterator[None]:
+    """What other tests left is not looked through meanwhile: one collection of all of it takes up
+    to a second of the processor."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
