@@ -12,7 +12,7 @@ from typing import Any
 from headwater.edge.node.account_terms import terms_of
 from headwater.edge.observed.start_progress import StartProgress
 from headwater.edge.storage.format.errors import StoreError
-from headwater.edge.view.service import EarlyService, JetStreamPart
+from headwater.edge.view.service import JetStreamPart
 
 log = logging.getLogger("headwater.node")
 
@@ -42,8 +42,7 @@ class JetStreamSwitch:
         jetstream.progress = node.recovering
         node.progress = StartProgress(node.kernel.monotonic_ns)
         for service in node.services:
-            if isinstance(service, EarlyService):
-                node.run_early(service)
+            node.run_early(service)
             if isinstance(service, JetStreamPart):
                 service.join_jetstream(node, jetstream)
         jetstream.open()

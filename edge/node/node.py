@@ -202,9 +202,12 @@ class Node:
 
         return NodeJetStream(self.kernel, self.options, self.account)
 
-    def run_early(self, service: EarlyService) -> None:
-        """Have a service do what it does before recovery; it is stopped with the node."""
-        self._running.append(service)  # type: ignore[arg-type]
+    def run_early(self, service: Service) -> None:
+        """Have a service do what it has to do before recovery, unless it runs already; it is
+        stopped with the node."""
+        if service in self._running or not isinstance(service, EarlyService):
+            return
+        self._running.append(service)
         service.before_recovery(self)
 
     def recovering(self, done: int, total: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.servers import HOST, Recipe, Server, program
+from bench.servers import HOST, Recipe, Server, free_port, program
 from bench.wire import Link
 from headwater.edge.wire.client import NoResponders
 from tests.waiting import until_seen
@@ -27,7 +27,9 @@ class Switched:
         self.folder = folder
         self.path = folder / "node.conf"
         self.path.write_text(WITHOUT)
-        command = (program(name), *COMMANDS[name], "-c", str(self.path), "-a", HOST, "-p", "{port}")
+        # The monitor's port is bound before what is stored is read, and stays.
+        doors = ("-a", HOST, "-p", "{port}", "-m", str(free_port()))
+        command = (program(name), *COMMANDS[name], "-c", str(self.path), *doors)
         self.server = Server(Recipe(name, command))
 
     def load(self, text: str) -> str:
