@@ -23,16 +23,23 @@ class Cost:
     wall: float
 
 
+def spark_processes() -> list[psutil.Process]:
+    """The driver's JVM and all below it."""
+    found = []
+    for jvm in psutil.Process().children():
+        if jvm.name() == "java":
+            with contextlib.suppress(psutil.Error):
+                found += [jvm, *jvm.children(recursive=True)]
+    return found
+
+
 def spark_cpu() -> float:
     """Seconds of processor time of the driver's JVM and of all below it, ended ones included."""
     total = 0.0
-    for jvm in psutil.Process().children():
-        if jvm.name() != "java":
-            continue
-        for one in [jvm, *jvm.children(recursive=True)]:
-            with contextlib.suppress(psutil.Error):
-                times = one.cpu_times()
-                total += times.user + times.system + times.children_user + times.children_system
+    for one in spark_processes():
+        with contextlib.suppress(psutil.Error):
+            times = one.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
     return total
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.servers import HOST, Server
-from bench.spark.cost import cheapest, cost_of, server_cpu, spark_cpu
+from bench.spark.cost import cheapest, cost_of, server_cpu, spark_cpu, spark_processes
 from bench.spark.prepared import SCHEMAS
+from bench.spark.processor_group import ProcessorGroup, processor_group
 
 #: Columns that are read of telemetry.
 FIELDS = SCHEMAS["json"]
@@ -21,6 +22,10 @@ LAST = 10
 #: Cores of the session.
 CORES = 2
 WARM = 10
+#: What two partitions must do of one.
+TWO_TO_ONE = 1.7
+#: Of a core, for a partition's JVM and Python: with two of them half of two cores stays free.
+SHARE = 0.4
 
 
 @dataclass(frozen=True)
@@ -217,11 +222,28 @@ def _microbatches(bench: Bench, frame: Any) -> tuple[float, float]:
 
 def partitions(bench: Bench) -> Iterator[Figure]:
     """Two tasks beside one, by the clock, and what the cores leave for the second one: the server,
-    the Python worker and the JVM work at the same time for one task, too."""
+    the Python worker and the JVM work at the same time for one task, too.
+
+    So two tasks of this machine's cores tell little. With a share of a core for each task, and the
+    server outside of it, all that is no lack of cores shows. The floor is that one's, if the system
+    lets shares be given.
+    """
     frames = [
         bench.stream(bench.ours, "RAW", readPath="block", partitions=count).load()
         for count in ("1", "2")
     ]
+    drop(frames[0])
+    with processor_group(spark_processes()) as group:
+        floor = None if group else TWO_TO_ONE
+        yield from _on_all_cores(bench, frames, floor)
+        if group:
+            rate = _with_shares(bench, frames, group)
+            title = f"the same, {SHARE:g} of a core for each partition in Spark"
+            yield Figure(title, rate, "", floor=TWO_TO_ONE)
+
+
+def _on_all_cores(bench: Bench, frames: list[Any], floor: float | None) -> Iterator[Figure]:
+    """One partition and two, in turn, with all that the machine has."""
     spans: list[list[float]] = [[], []]
     busy = []
     for _ in range(bench.amounts.rounds + 1):
@@ -234,7 +256,17 @@ def partitions(bench: Bench) -> Iterator[Figure]:
     rate, most = min(spans[0]) / min(spans[1]), CORES / max(busy)
     yield Figure("cores that one partition keeps busy, its server included", max(busy), "")
     yield Figure(f"two partitions / one, the most that {CORES} cores leave", most, "")
-    yield Figure("rate of two partitions / of one, block read", rate, "", floor=1.7)
+    yield Figure("rate of two partitions / of one, block read", rate, "", floor=floor)
+
+
+def _with_shares(bench: Bench, frames: list[Any], group: ProcessorGroup) -> float:
+    """How much faster two are than one, when Spark has its share of a core for each."""
+    spans: list[list[float]] = [[], []]
+    for _ in range(bench.amounts.rounds + 1):
+        for count, (found, frame) in enumerate(zip(spans, frames, strict=True), 1):
+            group.allow(SHARE * count)
+            found.append(cost_of(partial(drop, frame)).wall)
+    return min(spans[0]) / min(spans[1])
 
 
 #: By name; all of them have a session with two cores, which one partition does not use.

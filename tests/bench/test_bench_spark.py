@@ -10,7 +10,8 @@ import pytest
 from bench.spark.rows import Figure
 from tests.jvms import quick_jvms
 
-FIGURES = 19
+FIGURES = (19, 20)
+"""The second where the system lets a share of the cores be given."""
 LIMIT_S = 400
 
 
@@ -23,7 +24,7 @@ def test_every_row_gives_its_figures(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(record.read_text())
-    assert len(figures) == FIGURES
+    assert len(figures) in FIGURES
     assert all(one["value"] > 0 and one["title"] in done.stdout for one in figures)
 
 
