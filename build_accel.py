@@ -99,6 +99,7 @@ COMPILED = (
     "edge/jetstream/replication/replicator.py",
     "edge/jetstream/stream/usage.py",
     "edge/jetstream/model/headers.py",
+    "edge/jetstream/model/plain_frames.py",
     "edge/jetstream/stream/dedupe.py",
     "edge/jetstream/stream/puback.py",
     "edge/jetstream/stream/answers.py",

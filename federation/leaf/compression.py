@@ -140,8 +140,8 @@ class S2Filter:
         if data:
             before: Iterable[Buffer] = self._blocks if self.more else ()
             self._blocks = chain(before, self._reader.blocks(data))
-        pieces: list[Buffer] = [self._untaken]
         size = len(self._untaken)
+        pieces: list[Buffer] = [self._untaken] if size else []
         while size < AT_ONCE and (block := next(self._blocks, None)) is not None:
             pieces.append(block)
             size += len(block)

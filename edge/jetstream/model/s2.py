@@ -7,11 +7,12 @@ taken: a frame holds at most FRAME_MAX bytes.
 
 from collections.abc import Callable, Iterator
 
+from headwater.edge.jetstream.model import plain_frames
+from headwater.edge.jetstream.model.plain_frames import BLOCK_BYTES
 from headwater.edge.storage.format.crc import checksum_parts
 from headwater.edge.wire import s2_blocks
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
-BLOCK_BYTES = 1 << 16
 FRAME_MAX = 4 << 20
 _MAGICS = (b"sNaPpY", b"S2sTwO")
 _COMPRESSED = 0x00
@@ -38,11 +39,13 @@ def masked(data: Buffer) -> bytes:
 def frames(data: bytes, encode: Encoder | None = None, lead: bytes = b"") -> bytes:
     """`data` in frames behind `lead`, which is IDENTIFIER in front of the first ones. `encode`
     makes a block of at most BLOCK_BYTES, or None of what does not get shorter."""
+    if encode is None:
+        return plain_frames.wrapped(data, lead)
     pieces: list[Buffer] = [lead]
     view = memoryview(data)
     for at in range(0, len(data), BLOCK_BYTES):
         plain = view[at : at + BLOCK_BYTES]
-        block = None if encode is None else encode(bytes(plain))
+        block = encode(bytes(plain))
         kind = _PLAIN if block is None else _COMPRESSED
         body = plain if block is None else block
         pieces += (kind | (len(body) + 4) << 8).to_bytes(4, "little"), masked(plain), body
@@ -83,22 +86,41 @@ class FrameReader:
             yield bytes(block)
 
     def blocks(self, piece: bytes) -> Iterator[Buffer]:
-        """The content of each frame that is complete, without a copy where it is in the piece."""
+        """The content of the frames that are complete; plain ones that follow each other come as
+        one."""
         view = memoryview(piece)
         at = self._complete(view) if self.held else 0
         if self.held:
             if len(self.held) < self._needed:
                 return
             whole, self.held = memoryview(self.held), bytearray()
-            yield self.frame(whole[0], whole[4:])
+            first = self.frame(whole[0], whole[4:])
+            if whole[0] == _PLAIN:
+                first, at = self._run(piece, at, first)
+            yield first
         self._needed = 4
         while len(view) - at >= 4:
+            if self.identified and view[at] == _PLAIN:
+                run, at = self._run(piece, at)
+                if run:
+                    yield run
+                    continue
             self._needed = _frame_bytes(view[at : at + 4])
             if len(view) - at < self._needed:
                 break
             begin, at, self._needed = at, at + self._needed, 4
             yield self.frame(view[begin], view[begin + 4 : at])
         self.held += view[at:]
+
+    def _run(self, piece: bytes, at: int, first: Buffer = b"") -> tuple[bytes, int]:
+        """`first` with the content of the plain frames from `at`, and where the next one begins.
+        Raises FormatError."""
+        run, at = plain_frames.contents(piece, at, first)
+        if self.room is not None:
+            self.room -= len(run) - len(first)
+            if self.room < 0:
+                raise FormatError("more content than is accepted")
+        return run, at
 
     def _complete(self, view: memoryview) -> int:
         """Add what it lacks to the frame in `held`; the bytes of `view` that this took."""
