@@ -30,6 +30,8 @@ COMPILED = (
     "edge/broker/msg_trace.py",
     "edge/broker/client.py",
     "edge/broker/interest_counts.py",
+    "edge/broker/senders.py",
+    "edge/broker/socket_share.py",
     "edge/broker/lanes.py",
     "edge/broker/link.py",
     "edge/storage/index/subject_table.py",

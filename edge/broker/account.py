@@ -327,7 +327,7 @@ class Account:
                 if sink.owner.collect(sink):
                     touched.append(sink.owner)
             for item in touched:
-                count += cython.cast(Endpoint, item).emit(m)
+                count += cython.cast(Endpoint, item).emit(m, sender)
         return count
 
     @cython.cfunc

@@ -13,7 +13,7 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.output import Output
+from cython.cimports.headwater.edge.broker.output import UNBOUNDED, Output
 from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Kernel
 from cython.cimports.headwater.edge.kernel.sockets import MSG_DONTWAIT, recv
 from cython.cimports.libc.errno import EAGAIN, EINTR, errno
@@ -408,9 +408,11 @@ class Conn(Output):
         """End the connection: what is queued is offered to the socket once more."""
         if self.closed:
             return
+        full: cython.bint = self.writing and self.most == UNBOUNDED
+        self.unbind()
         if self.last_words is not None:
             self.pending = 0
-        elif not self.writing and reason not in ("Write Error", "Read Error", "Client Closed"):
+        elif not full and reason not in ("Write Error", "Read Error", "Client Closed"):
             if self.filter is not None:
                 self.finish_filter(reason)
                 self.send_filtered()

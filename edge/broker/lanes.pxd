@@ -1,5 +1,7 @@
 # A connection whose urgent frames go ahead of its bulk. See lanes.py.
 from headwater.edge.broker.conn cimport Conn
+from headwater.edge.broker.senders cimport Senders
+from headwater.edge.broker.socket_share cimport SocketShare
 
 cdef class LanedConn(Conn):
     cdef unsigned char* bulk            # frames that wait for all of `out`: bulk[bulk_start:bulk_end]
@@ -8,6 +10,10 @@ cdef class LanedConn(Conn):
     cdef Py_ssize_t bulk_capacity
     cdef Py_ssize_t boundary            # a frame of `out` begins here, at or before `out_start`
     cdef Py_ssize_t lane_end            # behind it, `out` holds bulk alone
+    cdef long long bulk_in              # bytes of bulk that were queued since it is there
+    cdef Senders senders                # whose messages may be bulk; None: nobody's
+    cdef SocketShare share              # what the system may hold; None: what it likes
+    cdef Py_ssize_t bulk_waiting(self) noexcept
     cdef int change_lanes(self) except -1
     cdef unsigned char* reserve(self, Py_ssize_t need, bint in_bulk) except *
     cdef int keep(self, Py_ssize_t n, bint in_bulk) except -1

@@ -9,6 +9,9 @@ at most, so what waits may be large.
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython.cimports.headwater.edge.broker.conn import Conn
+from cython.cimports.headwater.edge.broker.output import UNBOUNDED
+from cython.cimports.headwater.edge.broker.senders import Senders
+from cython.cimports.headwater.edge.broker.socket_share import SocketShare
 from cython.cimports.headwater.edge.wire.numbers import parse_size
 from cython.cimports.libc.stdlib import free, malloc
 from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
@@ -26,6 +29,21 @@ class LanedConn(Conn):
 
     def __dealloc__(self):
         free(self.bulk)
+
+    def share_line(self, sock: object, rate: cython.longlong) -> None:
+        """Have the system hold little of what goes to `sock`, and let who sends little go ahead of
+        who sends much. `rate` is what the socket is kept to, in bytes a second; 0: to none."""
+        self.senders = Senders()
+        self.share = SocketShare()
+        self.share.begin(rate, sock)
+        self.most = self.share.most
+
+    def unbind(self) -> None:
+        """As of Output."""
+        Conn.unbind(self)
+        if self.share is not None:
+            self.share.release(self.sock)
+            self.share = None
 
     # --- frames in ---------------------------------------------
 
@@ -57,6 +75,8 @@ class LanedConn(Conn):
     @cython.exceptval(-1, check=False)
     def keep(self, n: cython.Py_ssize_t, in_bulk: cython.bint) -> cython.int:
         """Queue the frame of `n` bytes that has been written where `reserve` said."""
+        if in_bulk:
+            self.bulk_in += n
         if in_bulk and self.bulk_start < self.bulk_end:
             self.change_lanes()
             self.count_queued(n)
@@ -141,6 +161,14 @@ class LanedConn(Conn):
         self.lane_end = self.out_end
         return 0
 
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def bulk_waiting(self) -> cython.Py_ssize_t:
+        """Bytes of bulk that wait, without the frame of which some has gone."""
+        if self.bulk_start < self.bulk_end:
+            return self.bulk_end - self.bulk_start
+        return max(0, self.out_end - max(self.out_start, self.lane_end))
+
     # --- frames out --------------------------------------------
 
     @cython.cfunc
@@ -168,6 +196,12 @@ class LanedConn(Conn):
     def finish_send(self) -> cython.int:
         """As of Conn; an empty buffer begins anew."""
         Conn.finish_send(self)
+        if self.share is not None:
+            if self.pending:
+                self.share.left(self.passed, self.progress_ns, self.sock)
+                self.most = self.share.most if self.share.bounds() else UNBOUNDED
+            else:
+                self.share.emptied()
         if self.out_start == self.out_end:
             self.boundary = self.lane_end = 0
         return 0
@@ -209,6 +243,11 @@ class LanedConn(Conn):
     def reserved(self) -> int:
         """As of Conn."""
         return self.out_capacity + self.bulk_capacity
+
+    @property
+    def share_bytes(self) -> int:
+        """What the system may hold of it, in bytes; 0: what it likes."""
+        return 0 if self.share is None else self.share.most
 
     def shed(self) -> None:
         """As of Conn."""

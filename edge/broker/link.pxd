@@ -2,7 +2,7 @@
 from headwater.edge.broker.account cimport Account
 from headwater.edge.broker.authorize cimport Peer
 from headwater.edge.broker.lanes cimport LanedConn
-from headwater.edge.kernel.kernel cimport Kernel, Msg, Sink
+from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Msg, Sink
 from headwater.edge.subjects.trie cimport Match
 
 cdef class RemoteSub(Sink):
@@ -35,6 +35,7 @@ cdef class Link(LanedConn):
     cdef int route_traced(self, Account account, Msg* m, Match match, tuple only) except -1
     cdef bint may_leave(self, Msg* m) except -1
     cdef bytes origin_of(self, Msg* m)
-    cdef int write(self, Msg* m) except -1
+    cdef bint published_in_bulk(self, Msg* m, Endpoint sender) except -1
+    cdef int write(self, Msg* m, Endpoint sender) except -1
     cdef int verb(self, bytes line) except -1
     cpdef fail(self, str error, str reason)

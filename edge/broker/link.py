@@ -19,7 +19,15 @@ from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import RECEIVE, Peer, authorize
 from cython.cimports.headwater.edge.broker.lanes import LanedConn
 from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
-from cython.cimports.headwater.edge.kernel.kernel import FROM_PEER, Endpoint, Kernel, Msg, Sink
+from cython.cimports.headwater.edge.broker.senders import AHEAD_MAX
+from cython.cimports.headwater.edge.kernel.kernel import (
+    FROM_PEER,
+    KIND_INTERNAL,
+    Endpoint,
+    Kernel,
+    Msg,
+    Sink,
+)
 from cython.cimports.headwater.edge.subjects.tokens import is_valid
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.headwater.edge.wire.numbers import parse_size, put_number
@@ -469,13 +477,13 @@ class Link(LanedConn):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def emit(self, m: cython.pointer(Msg)) -> cython.int:
+    def emit(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Queue one frame for all that was collected; 0 when it may not leave."""
         self.collected = False
         try:
             if self.closed or not self.may_leave(m):
                 return 0
-            return self.write(m)
+            return self.write(m, sender)
         finally:
             if self.queues:
                 self.queues = []
@@ -493,7 +501,20 @@ class Link(LanedConn):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def write(self, m: cython.pointer(Msg)) -> cython.int:
+    def published_in_bulk(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.bint:
+        """Whether a message goes behind requests and answers since its sender has much waiting.
+        What the node itself says never does."""
+        bulk: cython.Py_ssize_t = self.bulk_waiting()
+        ahead: cython.Py_ssize_t = self.unsent() - bulk
+        if sender is None or sender.kind == KIND_INTERNAL:
+            return False
+        if bulk == 0 and ahead + m.size <= AHEAD_MAX:
+            return False
+        return self.senders.in_bulk(sender.cid, m.size, ahead, self.bulk_in, self.bulk_in - bulk)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Append the frame of a message to the output."""
         o: cython.p_uchar
         begin: cython.p_uchar
@@ -503,7 +524,9 @@ class Link(LanedConn):
         names: cython.Py_ssize_t = PyBytes_GET_SIZE(self.name) if self.named else 0
         groups: bytes = b""
         origin: bytes = self.origin_of(m) if self.tells_origin else None
-        in_bulk: cython.bint = not self.kernel.urgent and is_bulk(m)
+        in_bulk: cython.bint = not self.kernel.urgent and (
+            is_bulk(m) or (self.senders is not None and self.published_in_bulk(m, sender))
+        )
         if header_len and not self.headers:
             body += header_len
             size -= header_len

@@ -300,7 +300,7 @@ class Trace:
         m.header_len = PyBytes_GET_SIZE(block)
         m.size = PyBytes_GET_SIZE(body)
         try:
-            return sink.deliver(m, self.sender) if link is None else link.emit(m)
+            return sink.deliver(m, self.sender) if link is None else link.emit(m, self.sender)
         finally:
             m[0] = kept
 

@@ -1,5 +1,8 @@
 from headwater.edge.kernel.kernel cimport Endpoint, Kernel
 
+cdef enum:
+    UNBOUNDED = 0x3fffffff              # bytes that no call passes
+
 cdef class Output(Endpoint):
     cdef public Kernel kernel
     cdef public object loop
@@ -19,6 +22,8 @@ cdef class Output(Endpoint):
     cdef public bint overtaken          # slow and without progress: producers no longer wait for it
     cdef readonly Py_ssize_t max_pending
     cdef Py_ssize_t high_water          # queued bytes above which producers wait
+    cdef Py_ssize_t most                # bytes that the socket is given at a time, or UNBOUNDED
+    cdef readonly unsigned long long passed     # bytes that it has taken
     cdef Py_ssize_t piece               # bytes for the filter at a time while the socket is full
     cdef long long full_ns              # when the socket was found full last, monotonic ns
     cdef public long long progress_ns   # last time the socket took bytes, monotonic ns

@@ -59,6 +59,7 @@ class Output(Endpoint):
         self.loop = kernel.loop
         self.bound(max_pending)
         self.kept = OUT_KEPT
+        self.most = UNBOUNDED
         self.progress_ns = kernel.monotonic_ns()
 
     def __dealloc__(self):
@@ -159,7 +160,7 @@ class Output(Endpoint):
             n = send(
                 self.fd,
                 self.out + self.out_start,
-                self.out_end - self.out_start,
+                min(self.out_end - self.out_start, self.most),
                 MSG_DONTWAIT | MSG_NOSIGNAL,
             )
             if n < 0:
@@ -176,6 +177,8 @@ class Output(Endpoint):
                     )
                 )
             self.count_sent(n)
+            if self.most != UNBOUNDED:
+                break
         return self.finish_send()
 
     @cython.cfunc
@@ -183,6 +186,7 @@ class Output(Endpoint):
     def count_sent(self, n: cython.Py_ssize_t) -> cython.int:
         """The socket has taken so many bytes as they are."""
         self.out_start += n
+        self.passed += n
         self.pending -= n
         self.progress_ns = self.kernel.monotonic_ns()
         self.overtaken = False
@@ -205,7 +209,7 @@ class Output(Endpoint):
             return False
         piece.fd = self.fd
         piece.data = self.out + self.out_start
-        piece.size = self.out_end - self.out_start
+        piece.size = min(self.out_end - self.out_start, self.most)
         return True
 
     @cython.cfunc
@@ -222,12 +226,18 @@ class Output(Endpoint):
                 if not self.wire:
                     self.filter_piece()
                     continue
-                taken = self.sock.send(self.wire)
+                taken = self.sock.send(
+                    self.wire if self.most == UNBOUNDED else bytes(self.wire[: self.most])
+                )
                 del self.wire[:taken]
                 total += taken
+                self.passed += taken
                 self.progress_ns = self.kernel.monotonic_ns()
                 self.overtaken = False
                 self.high_water = usual_high_water(self.max_pending)
+                if total >= self.most:
+                    self.measure_piece(total)
+                    break
         except BlockingIOError:
             self.measure_piece(total)
         except OSError:
@@ -251,7 +261,8 @@ class Output(Endpoint):
     def filter_piece(self) -> cython.int:
         """Pass the next bytes through the filter: few to a socket that was full and is slow."""
         n: cython.Py_ssize_t = min(
-            self.out_end - self.out_start, self.piece if self.writing else PIECE_FAST
+            self.out_end - self.out_start,
+            self.piece if self.writing or self.most != UNBOUNDED else PIECE_FAST,
         )
         piece: bytes = PyBytes_FromStringAndSize(
             cython.cast(cython.p_char, self.out + self.out_start), n
@@ -348,8 +359,11 @@ class Output(Endpoint):
     def say_last(self, reason: str) -> bool:
         """Tell the peer that nothing follows what is queued, and go on hearing it until it closes;
         `reason` is why. False when that cannot be told now, or not without a filter."""
-        if self.closed or self.sock is None or self.filter is not None or self.writing:
+        if self.closed or self.sock is None or self.filter is not None:
             return False
+        if self.writing and self.most == UNBOUNDED:
+            return False
+        self.unbind()
         self.send_plain()
         if self.closed or self.pending:
             return False
@@ -359,6 +373,10 @@ class Output(Endpoint):
         except OSError:
             return False
         return True
+
+    def unbind(self) -> None:
+        """Let the socket have all that it takes: little or nothing follows."""
+        self.most = UNBOUNDED
 
     def shed_output(self) -> None:
         """Give the output buffer of a closed connection back."""

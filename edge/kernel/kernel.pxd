@@ -44,7 +44,7 @@ cdef class Endpoint(Task):
     cdef bint offer(self, Piece* piece) noexcept
     cdef int count_sent(self, Py_ssize_t n) except -1
     cdef int collect(self, Sink sink) except -1
-    cdef int emit(self, Msg* m) except -1
+    cdef int emit(self, Msg* m, Endpoint sender) except -1
     cdef bint may_reach(self, Msg* m) except -1
 
 cdef class Sink:

@@ -134,7 +134,7 @@ class Endpoint(Task):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def emit(self, m: cython.pointer(Msg)) -> cython.int:
+    def emit(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
         """Queue the message once for everything collected."""
         return 0
 

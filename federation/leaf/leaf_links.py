@@ -53,19 +53,12 @@ PATIENCE_NS = 2_000_000_000
 WRITE_DEADLINE_MIN_S = 30.0
 """A link of 64 kbit/s takes seconds for one socket buffer; only true silence ends it."""
 
-NOT_SENT_BYTES = 128 * 1024
-"""Bytes the kernel may hold back unsent, so that control lines overtake in this node's buffer."""
-
 KEEPALIVE_IDLE_S = 30
 
 SO_MAX_PACING_RATE = 47
 """Of Linux (asm-generic/socket.h); Python has no name for it."""
 
 NO_PACE = 0xFFFFFFFF
-PACED_SHARE = 4
-"""Of a second: what the kernel may hold of a link with a rate."""
-
-NOT_SENT_LEAST = 4096
 
 
 class LeafLinks:
@@ -123,6 +116,7 @@ class LeafLinks:
         conn.headers = not options.no_header_support
         conn.on_closed = self._on_closed
         tune(sock)
+        conn.share_line(sock, rate)
         if rate:
             pace(sock, rate)
         local, remote = plain_address(sock.getsockname()), plain_address(sock.getpeername())
@@ -513,20 +507,15 @@ def tune(sock: socket.socket) -> None:
     """Set a link's socket up for small control lines among bulk data, and for silent deaths."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_NOTSENT_LOWAT", NOT_SENT_BYTES), ("TCP_KEEPIDLE", KEEPALIVE_IDLE_S)):
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
 
 
 def pace(sock: Any, rate: int) -> None:
-    """Have the system send at most `rate` bytes a second; 0: as many as it can. What waits for that
-    is in this node's buffer, where urgent things overtake."""
+    """Have the system send at most `rate` bytes a second; 0: as many as it can."""
     try:
         most = struct.pack("@I", rate or NO_PACE)
         sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, most)
-        if rate:
-            waiting = max(rate // PACED_SHARE, NOT_SENT_LEAST)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, waiting)
     except OSError as error:
         log.warning("the system cannot keep a link to %d bytes a second: %s", rate, error)
 

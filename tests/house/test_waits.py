@@ -81,6 +81,7 @@ SILENCES = {
     "tests/edge/jetstream/consumer/test_consumer_wire.py": (2, "nothing more comes"),
     "tests/federation/origins/test_full_copies.py": (1, "nothing more is stored"),
     "tests/federation/leaf/test_bad_links.py": (1, "a slow link is not given up"),
+    "tests/federation/leaf/test_leaf_senders.py": (1, "a peer that takes little"),
     "tests/federation/leaf/test_leaf_lanes.py": (1, "a line that is slow"),
     "tests/federation/leaf/test_leaf_interop.py": (3, "nothing more crosses"),
     "tests/hub/routes/test_linked_clusters.py": (3, "nothing comes a second time"),

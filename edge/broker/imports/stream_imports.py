@@ -125,7 +125,7 @@ class Shadow(CrossingSink):
             if not self.target.remote:
                 return self.target.deliver(cython.address(copy), sender)
             if owner.collect(self.target):
-                return owner.emit(cython.address(copy))
+                return owner.emit(cython.address(copy), sender)
         finally:
             self.busy = False
         return 0
