@@ -4,6 +4,8 @@ A configuration counts from the moment it is in a log. Two that follow each othe
 voter, so any majority of one meets any majority of the other.
 """
 
+from collections.abc import Iterable
+
 from headwater.hub.raft import recovery, replication, transfer
 from headwater.hub.raft.core import Core
 from headwater.hub.raft.model.config import Config
@@ -11,6 +13,7 @@ from headwater.hub.raft.model.entry import EntryKind
 from headwater.hub.raft.model.errors import ChangeRefused, NotLeader
 from headwater.hub.raft.model.message import REPLIES, Kind, Message
 from headwater.hub.raft.progress import MemberProgress
+from headwater.hub.raft.quorum import quorum_size
 
 
 def add_learner(r: Core, node: int, incarnation: int) -> int:
@@ -26,6 +29,18 @@ def add_voter(r: Core, node: int, incarnation: int) -> int:
 def remove(r: Core, node: int) -> int:
     """Take a member out for good. A leader that removes itself leads until that is committed."""
     return change(r, r.log.config.without(node))
+
+
+def may_leave(r: Core, nodes: Iterable[int], since: int) -> int:
+    """Which of these members can be taken out now; 0 for none. The one that was heard the longest
+    ago goes first, and only while a majority of those that stay has answered a round of heartbeats
+    from `since` on: a configuration counts at once, and what it lacks then cannot be changed."""
+    rounds = {node: one.round for node, one in r.progress.items()}
+    config = r.log.config
+    node = min(nodes, key=lambda each: rounds.get(each, 0), default=0)
+    staying = [each for each in config.voters if each != node]
+    heard = sum(1 for each in staying if each == r.node or rounds.get(each, 0) >= since)
+    return node if heard >= quorum_size(len(staying)) else 0
 
 
 def change(r: Core, config: Config) -> int:

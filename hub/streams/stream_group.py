@@ -1,7 +1,7 @@
 """One replicated stream on one node: what its group does, done to the stream."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.cluster.leadership import Leadership
 from headwater.hub.cluster.stalled_device import StalledDevice
-from headwater.hub.raft import election, membership, reads, recovery, transfer
+from headwater.hub.raft import election, hibernation, membership, reads, recovery, transfer
 from headwater.hub.raft.model.config import Config
 from headwater.hub.raft.model.errors import ChangeRefused, NotLeader, ProposalsFull
 from headwater.hub.raft.model.ready import Ready
@@ -119,6 +119,9 @@ class StreamGroup:
         self._device = StalledDevice()
         self.led_in = -1
         """The last term in which the stream lived here; -1 for none."""
+        self._doubted: tuple[Config | None, Any, int] = (None, None, 0)
+        """Members of whom not all are wanted, what is wanted, and the round of heartbeats that says
+        who of them is there."""
         self._fitting: tuple[Config | None, Any] = (None, None)
         """Members that are those of what is wanted: nothing is to be changed."""
         self.farewell: Farewell | None = None
@@ -423,16 +426,31 @@ class StreamGroup:
                 # A node that asks to be taken in has said in which start it is.
                 boot = max(wanted[node], raft.peer_boots.get(node, 0))
                 membership.add_voter(raft, node, max(boot, config.removed.get(node, -1) + 1))
-            elif not config.learners and extra != [raft.node]:
-                membership.remove(raft, next(node for node in extra if node != raft.node))
-            elif not config.learners and not self.farewell:
-                self.hand_over(next(node for node in wanted if node != raft.node))
-                return
-            else:
+            elif config.learners or not self._drop_member(raft, extra, wanted):
                 return
             self.touch(raft)
         except (ChangeRefused, NotLeader) as error:
             log.debug("stream '%s': %s", self.wanted.name, error)
+
+    def _drop_member(self, raft: Raft, extra: list[int], wanted: Iterable[int]) -> bool:
+        """Take one member out, or let another one lead that does it; returns whether one is out.
+        Nobody knows who lives without a round of heartbeats that began after this was wanted."""
+        config = raft.log.config
+        if self._doubted[0] is not config or self._doubted[1] is not self.wanted:
+            self._doubted = (config, self.wanted, raft.reading.number + 1)
+            hibernation.wake(raft)
+            self.touch(raft)
+            return False
+        since = self._doubted[2]
+        if extra != [raft.node]:
+            node = membership.may_leave(raft, [one for one in extra if one != raft.node], since)
+            if node:
+                membership.remove(raft, node)
+            return node != 0
+        heard = [one for one in wanted if raft.progress[one].round >= since]
+        if heard and not self.farewell:
+            self.hand_over(heard[0])
+        return False
 
     def _give_up_if_full(self, raft: Raft) -> None:
         """A leader whose storage takes nothing refuses what the others have room for. One that

@@ -51,6 +51,42 @@ async def test_a_stream_gets_more_and_fewer_replicas_under_load(five: Lab, stora
         traffic.stop()
 
 
+async def test_a_stream_gets_fewer_replicas_while_a_node_is_away(lab: Lab) -> None:
+    """The one that is away leaves first: with it, the one that is left alone leads nothing."""
+    await lab.formed()
+    for away in range(1, 3):
+        name = f"R{away}"
+        fields = {**R, "name": name, "subjects": [f"{name}.>"], "num_replicas": 3}
+        client = await lab.connect(0)
+        assert "error" not in await api(client, f"STREAM.CREATE.{name}", **fields)
+        await until(partial(is_led_by, client, name, "n0"), "n0 leads")
+        await client.jetstream().publish(f"{name}.x", b"before")
+        await lab.stop_node(away)
+        await until(lambda: lab.leader() is not None, "the others go on")
+        fields["num_replicas"] = 1
+        changed = await api(client, f"STREAM.UPDATE.{name}", **fields)
+        assert changed["config"]["num_replicas"] == 1, changed
+        await until(partial(is_alone, client, name), f"one replica without n{away}")
+        assert (await client.jetstream().publish(f"{name}.x", b"after")).seq == 2
+        lab.start(away)
+        await lab.settled(3)
+
+
+async def is_led_by(client: Client, name: str, node: str) -> bool:
+    """Whether a node leads a stream; asks it to."""
+    answer = await api(client, f"STREAM.INFO.{name}")
+    if answer.get("cluster", {}).get("leader") == node:
+        return True
+    await api(client, f"STREAM.LEADER.STEPDOWN.{name}", placement={"preferred": node})
+    return False
+
+
+async def is_alone(client: Client, name: str) -> bool:
+    """Whether one node has a stream, and the cluster knows."""
+    cluster = (await api(client, f"STREAM.INFO.{name}")).get("cluster", {})
+    return bool(cluster) and "desired" not in cluster and not cluster.get("replicas")
+
+
 async def test_what_was_in_memory_is_whole_on_every_node(lab: Lab) -> None:
     """Holes, the first sequence, headers, and a consumer's progress come along."""
     await lab.formed()
