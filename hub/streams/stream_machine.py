@@ -191,6 +191,9 @@ class StreamMachine:
             self.jetstream.kernel, store, commit_log, proposals, propose, counts
         )
         stream_lifecycle.lead(self.account(store), stream)
+        if not store.last_seq and stream.config.first_seq:
+            # Its first leader decides where it begins, as everything else.
+            stream.replicator.skip(stream.config.first_seq - 1)
         return stream
 
     def quiet(self, reason: str = stream_lifecycle.REPLACED) -> None:

@@ -72,7 +72,7 @@ def stream_state(stream: Any, details: bool = False) -> StreamState:
         f"stream '{stream.name}' cannot have {store.messages} messages of {store.bytes} bytes at "
         f"{store.first_seq} to {store.last_seq}",
     )
-    unused = store.messages == 0 and store.last_seq == 0 and not stream.emptied
+    unused = store.last_seq == 0 and not (stream.emptied or stream.config.first_seq)
     state = StreamState(
         messages=store.messages,
         bytes=store.bytes,
