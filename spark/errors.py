@@ -13,6 +13,10 @@ class ConnectError(SourceError, ConnectionError):
     """No server could be reached, or the connection broke. Trying again may help."""
 
 
+class ControlLineError(ConnectError):
+    """The server takes no protocol line as long as one of ours: to try again would not help."""
+
+
 class AuthError(SourceError):
     """The server refused the credentials, or does not permit an operation."""
 

@@ -9,7 +9,13 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from headwater.spark.errors import ApiError, AuthError, ConnectError, PublishError
+from headwater.spark.errors import (
+    ApiError,
+    AuthError,
+    ConnectError,
+    ControlLineError,
+    PublishError,
+)
 from headwater.spark.options import Endpoint
 from headwater.spark.wire.errors import WireError
 from headwater.spark.wire.wire_reader import FRAME, NEED, Frame, WireReader
@@ -102,7 +108,7 @@ class Connection:
     def control(self, frame: Frame) -> bool:
         """Serve a frame that every caller treats alike; True when that was all.
 
-        Raises AuthError or ConnectError for the server's -ERR.
+        Raises AuthError, ControlLineError or ConnectError for the server's -ERR.
         """
         if frame.verb == "PING":
             self.send(b"PONG\r\n")
@@ -112,6 +118,8 @@ class Connection:
             text = frame.payload.decode("utf-8", "replace")
             if text.lower().startswith(_AUTH_WORDS):
                 raise AuthError(f"the server refused: {text}{_advice(text)}")
+            if text.lower().startswith("maximum control line"):
+                raise ControlLineError(f"the server reported: {text}: raise its max_control_line")
             raise ConnectError(f"the server reported: {text}")
         return bool(frame.verb != "MSG")
 

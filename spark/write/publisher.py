@@ -10,8 +10,9 @@ from types import TracebackType
 from typing import Any
 
 from headwater.security.subjects import matches
-from headwater.spark.errors import ApiError, ConnectError, PublishError
+from headwater.spark.errors import ApiError, ConnectError, ControlLineError, PublishError
 from headwater.spark.options import SourceOptions
+from headwater.spark.read.stream_names import STREAM_NOT_FOUND
 from headwater.spark.wire.connection import Connection, header_block
 from headwater.spark.wire.errors import WireError
 from headwater.spark.wire.wire_reader import Frame
@@ -19,6 +20,14 @@ from headwater.spark.wire.wire_reader import Frame
 #: Most messages, and bytes of messages, that are published and not yet acknowledged.
 MAX_PENDING = 1024
 MAX_PENDING_BYTES = 8 << 20
+#: What to do about what a stream answers, by JetStream's number.
+ADVICE = {
+    10054: ": raise the stream's max_msg_size, or write less per row",
+    10060: ": another stream takes that subject. Check the option 'stream', and its subjects",
+    10077: ": the stream is full and has discard new. Raise its limits, or remove messages",
+    10109: ": create another stream, as a sealed one cannot be opened",
+    10166: ": set allow_msg_ttl of the stream, or leave out the header Nats-TTL",
+}
 #: The header with a message's id.
 ID_HEADER = "Nats-Msg-Id"
 #: Bytes gathered before they are written to the socket.
@@ -87,7 +96,8 @@ class Publisher:
         frame = b"%d %d\r\n%b%b\r\n" % (len(body), len(body) + len(payload), body, payload)
         check_subject(subject)
         self._count += 1
-        token = str(self._count)
+        # Requests on the same connection number their answers, too: `_check_subjects` makes one.
+        token = f"m{self._count}"
         self._pending[token] = _Pending(subject, frame, headers.get(ID_HEADER), self._last)
         self._bytes += len(frame)
         if self._connection is not None:
@@ -133,6 +143,12 @@ class Publisher:
                     self._send(connection)
                     self._receive_ack(connection)
                 return
+            except ControlLineError as error:
+                longest = max((each.subject for each in self._pending.values()), key=len)
+                raise PublishError(
+                    f"the server refused a line as long as that for {longest[:60]}…, a subject of "
+                    f"{len(longest.encode())} bytes: shorten subjects, or raise max_control_line"
+                ) from error
             except (ConnectError, WireError):
                 if self._connection is not None:
                     self._connection.close()
@@ -196,11 +212,17 @@ class Publisher:
             self.published += 1
 
     def _check_subjects(self, connection: Connection, subject: str) -> None:
-        """Nobody takes the subject. Raises PublishError if the stream is there and does not want
-        it: to wait would not help."""
+        """Nobody takes the subject. Raises PublishError if the stream was never there, or is there
+        and does not want it: to wait would not help."""
         try:
             info = connection.api(f"{self._options.api_prefix}.STREAM.INFO.{self._stream}")
-        except ApiError:
+        except ApiError as error:
+            # One that has acknowledged may be on its way to another node.
+            if error.err_code == STREAM_NOT_FOUND and not self.published + self.duplicates:
+                raise PublishError(
+                    f"stream {self._stream!r} does not exist, and no other one takes messages of "
+                    f"{subject}: create it, or check the name, domain and account"
+                ) from error
             return
         patterns: list[str] = info["config"].get("subjects") or []
         tokens = subject.split(".")
@@ -215,13 +237,14 @@ class Publisher:
         """The acknowledgement. Raises ConnectError when a stream is only away for now."""
         if frame.headers.startswith(b"NATS/1.0 503"):
             raise ConnectError(
-                f"no stream takes messages of {subject}: check the subjects of {self._stream!r}"
+                f"no stream takes messages of {subject}: see whether {self._stream!r} was deleted"
             )
         answer: dict[str, Any] = json.loads(frame.payload)
         problem = answer.get("error")
         if problem:
             text = f"stream {self._stream!r} refused a message of {subject}: "
             text += f"{problem.get('description')} ({problem.get('err_code')})"
+            text += ADVICE.get(problem.get("err_code"), "")
             if problem.get("code") == 503:
                 raise ConnectError(text)
             raise PublishError(text)
@@ -231,6 +254,9 @@ class Publisher:
 def check_subject(subject: str) -> None:
     """Raises PublishError for what is no subject to publish to."""
     tokens = subject.split(".")
-    if "" in tokens or set(subject) & set(" \t\r\n") or {"*", ">"} & set(tokens):
-        raise PublishError(f"{subject!r} is no subject: tokens without blanks, with dots between")
+    if "" in tokens or min(subject) <= " " or "\x7f" in subject or {"*", ">"} & set(tokens):
+        raise PublishError(
+            f"{subject[:200]!r} is no subject: tokens without blanks and control characters, with "
+            "dots between"
+        )
 

@@ -10,6 +10,7 @@ Into a key/value bucket, columns are `key` (string), `value` (binary or string, 
 key), and perhaps `headers`. Query, batch and key are the id there.
 """
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from headwater.spark.errors import (
     ApiError,
+    AuthError,
     ConnectError,
     FencedError,
     InterruptedRead,
@@ -59,6 +61,8 @@ _TYPES: dict[str, tuple[Any, ...]] = {
 }
 #: Columns of Kafka's sink, with what they are here.
 _KAFKAS = {"value": "'payload'", "key": "'subject'", "topic": "the option 'stream'"}
+#: What a message to these would do: delete a stream, or acknowledge for somebody else.
+_REQUESTS = ("$JS.", "$SYS.")
 _KV_TYPES = {"key": (StringType(),), "value": _TYPES["payload"], "headers": _TYPES["headers"]}
 
 
@@ -126,6 +130,7 @@ class HeadwaterWriter(DataSourceArrowWriter):
         """Publish the rows of one partition; all are acknowledged when it returns."""
         if self._query:
             return write_batch(self._options, iterator, self._query, self._run, 0)
+        _check_acks(self._options)
         return _publish(self._options, iterator, set())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -222,6 +227,7 @@ def _made_anew(options: SourceOptions, query: str, entry: LedgerEntry) -> Stream
 def check_target(config: dict[str, Any], bucket: str) -> None:
     """What was written must be found again, in a bucket the last value of each key. Raises
     UnsupportedStreamError."""
+    check_acks(config)
     compacted = not bucket and config.get("max_msgs_per_subject", -1) > 0
     if config.get("retention", "limits") != "limits" or compacted:
         raise UnsupportedStreamError(
@@ -229,6 +235,23 @@ def check_target(config: dict[str, Any], bucket: str) -> None:
             "streaming query could not tell what it has written already: write to a stream with "
             "retention limits and without max_msgs_per_subject, and let this one source it"
         )
+
+
+def check_acks(config: dict[str, Any]) -> None:
+    """Raises UnsupportedStreamError for a stream that does not say what it has stored."""
+    if config.get("no_ack"):
+        raise UnsupportedStreamError(
+            f"stream {config['name']!r} acknowledges nothing, so nobody can tell what it has "
+            "stored: set no_ack of the stream to false"
+        )
+
+
+def _check_acks(options: SourceOptions) -> None:
+    """As `check_acks`, where we may ask for the stream: some may publish and ask nothing."""
+    with contextlib.suppress(ApiError, AuthError, ConnectError, UnknownStreamError):
+        with Connection(options.endpoint) as connection:
+            config = stream_info(connection, options, options.streams[0])["config"]
+        check_acks(config)
 
 
 def commit_batch(options: SourceOptions, messages: list[Written], batch: int) -> None:
@@ -286,6 +309,11 @@ def _message(row: dict[str, Any]) -> tuple[str, bytes, dict[str, str]]:
     subject, payload = row["subject"], row["payload"]
     if subject is None or payload is None:
         raise OptionError("subject and payload must not be null: filter such rows out")
+    if subject.startswith(_REQUESTS):
+        raise OptionError(
+            f"{subject[:200]!r} is a request to the server, and no subject of a stream: filter "
+            "such rows out, or put a prefix before the subject"
+        )
     headers = {name: value or "" for name, value in row.get("headers") or ()}
     if "id" in row:
         if not row["id"]:

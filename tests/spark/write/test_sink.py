@@ -245,7 +245,11 @@ def test_the_slower_of_two_drivers_stops(server: Any, fill: Callable, query: str
         ({"subject": ["SOUR.a"], "payload": [None]}, "must not be null"),
         ({"subject": ["SOUR.a"], "payload": [b"x"], "id": [""]}, "id must not be null"),
         ({"subject": ["SOUR.a"], "payload": [b"x" * 2_000_000]}, "larger than the server takes"),
-        ({"subject": ["OTHER.a"], "payload": [b"x"]}, "expected stream does not match"),
+        ({"subject": ["OTHER.a"], "payload": [b"x"]}, "another stream takes that subject"),
+        ({"subject": ["SOUR.\0"], "payload": [b"x"]}, "is no subject.*control characters"),
+        ({"subject": ["SOUR." + "a" * 5000], "payload": [b"x"]}, "5005 bytes: shorten subjects"),
+        ({"subject": ["$JS.API.STREAM.PURGE.SOUR"], "payload": [b""]}, "is a request to the serv"),
+        ({"subject": ["$SYS.REQ.SERVER.PING"], "payload": [b""]}, "is a request to the server"),
     ],
 )
 def test_rows_that_cannot_be_written(
@@ -265,11 +269,60 @@ def test_a_subject_that_the_stream_does_not_want(server: Any, fill: Callable) ->
         HeadwaterWriter(target(server, "KNOWN", retryTimeout="600")).write(iter([rows]))
 
 
-def test_a_stream_that_is_not_there_is_waited_for(server: Any) -> None:
+@pytest.mark.parametrize("options", [{"stream": "AWAY"}, {"stream": "", "kv": "away"}])
+def test_a_target_that_was_never_there_is_told_at_once(
+    server: Any, options: dict[str, str]
+) -> None:
+    given = {"servers": server.url, "retryTimeout": "600", **options}
+    row: dict[str, Any] = {"subject": "nobody.x", "payload": b""}
+    if "kv" in options:
+        row = {"key": "k", "value": b"x"}
+    rows = pa.RecordBatch.from_pylist([row])
+    with pytest.raises(PublishError, match=r"away' does not exist.*create it|AWAY' does not exist"):
+        writer = HeadwaterWriter(parse_options({k: v for k, v in given.items() if v}))
+        writer.write(iter([rows]))
+
+
+def test_a_stream_that_is_gone_is_waited_for(server: Any, fill: Callable) -> None:
     """It may be on its way to another node."""
-    rows = pa.RecordBatch.from_pydict({"subject": ["nobody.x"], "payload": [b"x"]})
-    with pytest.raises(ConnectError, match=r"no stream takes messages of nobody\.x"):
-        HeadwaterWriter(target(server, "AWAY", retryTimeout="0.2")).write(iter([rows]))
+    fill("GOES", [])
+
+    def given() -> Iterator[pa.RecordBatch]:
+        yield batch("GOES", range(publisher.MAX_PENDING + 1))
+        server.run(lambda _, js: js.delete_stream("GOES"))
+        yield batch("GOES", range(1))
+
+    with pytest.raises(ConnectError, match=r"GOES\.0: see whether 'GOES' was deleted"):
+        HeadwaterWriter(target(server, "GOES", retryTimeout="0.2")).write(given())
+
+
+def test_an_unwanted_subject_behind_others_is_told(server: Any, fill: Callable) -> None:
+    """The answer about the stream is not mixed up with the first message's acknowledgement."""
+    fill("MIXED", [])
+    subjects = ["MIXED.x", "nobody.x"]
+    rows = pa.RecordBatch.from_pydict({"subject": subjects, "payload": [b"x"] * 2})
+    with pytest.raises(PublishError, match=r"nobody\.x: the subjects of 'MIXED' are MIXED\.>"):
+        HeadwaterWriter(target(server, "MIXED")).write(iter([rows]))
+
+
+def test_a_stream_without_acknowledgements_is_no_target(
+    server: Any, fill: Callable, query: str
+) -> None:
+    fill("MUTE", [], no_ack=True)
+    with pytest.raises(UnsupportedStreamError, match="set no_ack of the stream to false"):
+        HeadwaterWriter(target(server, "MUTE")).write(iter([batch("MUTE", range(1))]))
+    with pytest.raises(UnsupportedStreamError, match="set no_ack of the stream to false"):
+        write_batch(target(server, "MUTE"), iter([]), query, "run", 0)
+    assert server.run(lambda _, js: js.stream_info("MUTE")).state.messages == 0
+
+
+def test_a_full_stream_says_what_to_do(server: Any, fill: Callable) -> None:
+    """It is waited for: what grows old makes room."""
+    fill("FULL", [], max_msgs=3, discard="new")
+    with pytest.raises(ConnectError, match="is full and has discard new. Raise its limits"):
+        options = target(server, "FULL", retryTimeout="0.2")
+        HeadwaterWriter(options).write(iter([batch("FULL", range(9))]))
+    assert numbers(server, "FULL") == [0, 1, 2]
 
 
 def test_a_header_cannot_smuggle_a_line(server: Any, fill: Callable) -> None:
