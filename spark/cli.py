@@ -261,6 +261,7 @@ def gaps(
     )
     if plot:
         plot_gaps(result.findings, result.as_dict(), plot)
+    _check_known(result, by, counter)
     if result.gaps or (result.lost and not given["allow_loss"]):
         sys.exit(1)
 
@@ -324,8 +325,19 @@ def anomaly(
     )
     if plot:
         plot_anomaly(result.findings, result.as_dict(), plot)
+    _check_known(result, by, value)
     if result.lost and not given["allow_loss"]:
         sys.exit(1)
+
+
+def _check_known(result: Any, by: str, field: str) -> None:
+    """Fail when no message says what the job looks at: a name may be mistyped. Nothing that was
+    found is no good news then."""
+    if result.read and result.unknown == result.read:
+        number = f" and a number in the JSON field {field!r}" if field else ""
+        raise click.ClickException(
+            f"none of the {result.read:,} messages has a key by {by!r}{number}: check the names"
+        )
 
 
 def _strange(found: dict[str, Any]) -> str:
@@ -392,6 +404,7 @@ def uptime(
     )
     if plot:
         plot_uptime(result.findings, result.as_dict(), plot)
+    _check_known(result, by, "")
     if result.lost and not given["allow_loss"]:
         sys.exit(1)
 

@@ -76,6 +76,26 @@ def test_a_job_reads_what_came_between_two_times(
 
 
 @pytest.mark.usefixtures("one_server")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("gaps", "--counter", "cuonter"),
+        ("anomaly", "--value", "vlaue"),
+        ("uptime", "--silence", "1m", "--by", "json:devcie"),
+    ],
+)
+def test_a_mistyped_field_is_no_good_news(
+    server: Any, fill: Callable, run: Callable, words: tuple[str, ...]
+) -> None:
+    """Nothing was found, since nothing could be looked at."""
+    fill("TYPO", [("TYPO.a", b'{"device": "a", "counter": 1, "value": 2}', None)] * 3)
+    done = run(*words, "-s", server.url, "--stream", "TYPO")
+    assert done.exit_code == 1
+    assert "none of the 3 messages has a key by" in done.stderr
+    assert words[0] == "uptime" or f"{words[2]!r}" in done.stderr
+
+
+@pytest.mark.usefixtures("one_server")
 def test_an_audit_finds_what_a_mirror_lacks_and_has_too_much(
     spark: Any,
     server: Any,
