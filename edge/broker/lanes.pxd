@@ -2,6 +2,7 @@
 from headwater.edge.broker.conn cimport Conn
 from headwater.edge.broker.senders cimport Senders
 from headwater.edge.broker.socket_share cimport SocketShare
+from headwater.edge.kernel.kernel cimport Endpoint
 
 cdef class LanedConn(Conn):
     cdef unsigned char* bulk            # frames that wait for all of `out`: bulk[bulk_start:bulk_end]
@@ -13,6 +14,11 @@ cdef class LanedConn(Conn):
     cdef long long bulk_in              # bytes of bulk that were queued since it is there
     cdef Senders senders                # whose messages may be bulk; None: nobody's
     cdef SocketShare share              # what the system may hold; None: what it likes
+    cdef Endpoint gate                  # consumers of this node wait here for their turn
+    cdef long long delivered            # bytes that these sent, since `held_until` was set
+    cdef long long held_until           # they wait until so many bytes of bulk have nearly gone
+    cdef int hold_deliveries(self, Py_ssize_t n) except -1
+    cdef bint holds(self) noexcept
     cdef Py_ssize_t bulk_waiting(self) noexcept
     cdef int change_lanes(self) except -1
     cdef unsigned char* reserve(self, Py_ssize_t need, bint in_bulk) except *

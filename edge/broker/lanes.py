@@ -12,6 +12,7 @@ from cython.cimports.headwater.edge.broker.conn import Conn
 from cython.cimports.headwater.edge.broker.output import UNBOUNDED
 from cython.cimports.headwater.edge.broker.senders import Senders
 from cython.cimports.headwater.edge.broker.socket_share import SocketShare
+from cython.cimports.headwater.edge.kernel.kernel import Endpoint
 from cython.cimports.headwater.edge.wire.numbers import parse_size
 from cython.cimports.libc.stdlib import free, malloc
 from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
@@ -33,6 +34,7 @@ class LanedConn(Conn):
     def share_line(self, sock: object, rate: cython.longlong) -> None:
         """Have the system hold little of what goes to `sock`, and let who sends little go ahead of
         who sends much. `rate` is what the socket is kept to, in bytes a second; 0: to none."""
+        self.gate = Endpoint()
         self.senders = Senders()
         self.share = SocketShare()
         self.share.begin(rate, sock)
@@ -44,6 +46,8 @@ class LanedConn(Conn):
         if self.share is not None:
             self.share.release(self.sock)
             self.share = None
+            self.gate.closed = True
+            self.kernel.resume_producers(self.gate)
 
     # --- frames in ---------------------------------------------
 
@@ -162,6 +166,30 @@ class LanedConn(Conn):
         return 0
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def hold_deliveries(self, n: cython.Py_ssize_t) -> cython.int:
+        """A consumer of this node has queued a delivery of `n` bytes, which is bulk. They wait when
+        what they sent keeps the line busy for a while. The line may become slow meanwhile, and all
+        other bulk has to wait for what was sent."""
+        self.delivered += n
+        if self.delivered > self.share.deliveries():
+            self.delivered = 0
+            self.held_until = self.bulk_in
+        if self.kernel.congested is None and self.holds():
+            self.kernel.congested = self.gate
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def holds(self) -> cython.bint:
+        """Whether consumers of this node have to wait; a quarter of their bytes keeps the line
+        busy meanwhile."""
+        bulk: cython.Py_ssize_t = self.bulk_waiting()
+        if bulk == 0:
+            return False
+        return self.held_until - self.share.deliveries() // 4 > self.bulk_in - bulk
+
+    @cython.cfunc
     @cython.exceptval(check=False)
     def bulk_waiting(self) -> cython.Py_ssize_t:
         """Bytes of bulk that wait, without the frame of which some has gone."""
@@ -202,6 +230,9 @@ class LanedConn(Conn):
                 self.most = self.share.most if self.share.bounds() else UNBOUNDED
             else:
                 self.share.emptied()
+                self.delivered = 0
+            if self.gate.waiters and not self.holds():
+                self.kernel.resume_producers(self.gate)
         if self.out_start == self.out_end:
             self.boundary = self.lane_end = 0
         return 0

@@ -524,8 +524,11 @@ class Link(LanedConn):
         names: cython.Py_ssize_t = PyBytes_GET_SIZE(self.name) if self.named else 0
         groups: bytes = b""
         origin: bytes = self.origin_of(m) if self.tells_origin else None
-        in_bulk: cython.bint = not self.kernel.urgent and (
-            is_bulk(m) or (self.senders is not None and self.published_in_bulk(m, sender))
+        delivery: cython.bint = not self.kernel.urgent and is_bulk(m)
+        in_bulk: cython.bint = delivery or (
+            self.senders is not None
+            and not self.kernel.urgent
+            and self.published_in_bulk(m, sender)
         )
         if header_len and not self.headers:
             body += header_len
@@ -570,6 +573,8 @@ class Link(LanedConn):
         o[1] = 10
         o += 2
         self.keep(o - begin, in_bulk)
+        if delivery and sender is None and self.share is not None:
+            self.hold_deliveries(o - begin)
         self.out_msgs += 1
         self.out_bytes += size
         self.kernel.out_msgs += 1

@@ -18,6 +18,10 @@ SHARE_MIN = cython.declare(cython.longlong, 4 << 10)
 SHARE_MAX = cython.declare(cython.longlong, 128 << 10)
 # Of a second's bytes: what may be held.
 SHARES = cython.declare(cython.longlong, 4)
+# Deliveries that may wait: before a rate is known, at least, and as a share of a second's bytes.
+DELIVERIES_FIRST = cython.declare(cython.longlong, 256 << 10)
+DELIVERIES_MIN = cython.declare(cython.longlong, 32 << 10)
+DELIVERIES_SHARES = cython.declare(cython.longlong, 50)
 # How long a socket is watched until its rate counts, or less when so many shares have passed.
 WATCH_NS = cython.declare(cython.longlong, 250_000_000)
 WATCH_LEAST_NS = cython.declare(cython.longlong, 5_000_000)
@@ -45,6 +49,14 @@ class SocketShare:
         return self.most < SHARE_MAX
 
     @cython.cfunc
+    @cython.exceptval(check=False)
+    def deliveries(self) -> cython.longlong:
+        """How many bytes of deliveries may wait before the socket."""
+        if self.rate == 0:
+            return DELIVERIES_FIRST
+        return max(DELIVERIES_MIN, self.rate // DELIVERIES_SHARES)
+
+    @cython.cfunc
     @cython.exceptval(-1, check=False)
     def left(self, passed: cython.ulonglong, now: cython.longlong, sock: object) -> cython.int:
         """The socket has as much as it may have, after `passed` bytes since its beginning. `now` is
@@ -55,7 +67,8 @@ class SocketShare:
         if self.since_ns and elapsed < WATCH_NS and not seen:
             return 0
         if self.since_ns:
-            self.fit(taken * SECOND // max(elapsed, 1) // SHARES, sock)
+            self.rate = taken * SECOND // max(elapsed, 1)
+            self.fit(self.rate // SHARES, sock)
         self.since_ns = now
         self.since = passed
         return 0

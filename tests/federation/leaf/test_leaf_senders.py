@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 from nats.aio.msg import Msg
+from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
 from headwater.edge.kernel.kernel import Endpoint
 from tests.federation.lab import Lab, client_port, wired
@@ -170,3 +171,30 @@ async def test_an_object_does_not_hold_requests_up(lab: Lab) -> None:
     assert store.messages < 30, "chunks still wait"
     wire.bytes_per_s = 0.0
     await until(lambda: store.messages == 30, "the object is there")
+
+
+async def test_little_waits_for_a_line_that_becomes_slow(lab: Lab) -> None:
+    """A mirror has a large window from the time when the line was fast. What it sent then does not
+    stand before a small one that is added when the line is slow."""
+    hub, edge, wire = await wired(lab)
+    there = await lab.client(client_port(hub))
+    js = there.jetstream(timeout=10)
+    await js.add_stream(name="BULK", subjects=["bulk"])
+    await js.add_stream(name="FEW", subjects=["few"])
+    for _ in range(6000):
+        await there.publish("bulk", bytes(2000))
+    await asyncio.gather(*(js.publish("few", bytes(20_000)) for n in range(3)))
+    wire.bytes_per_s = 2_000_000
+    near = (await lab.client(client_port(edge))).jetstream(timeout=30)
+    far = ExternalStream(api="$JS.hub.API")
+    await near.add_stream(StreamConfig(name="BULK", mirror=StreamSource(name="BULK", external=far)))
+    streams = edge.jetstream.accounts["$G"].streams
+    await until(lambda: streams["BULK"].store.messages > 1000, "bulk flows")
+    wire.bytes_per_s = 400_000
+    before = wire.passed
+    await near.add_stream(StreamConfig(name="FEW", mirror=StreamSource(name="FEW", external=far)))
+    await until(lambda: streams["FEW"].store.messages == 3, "the small one is complete")
+    assert wire.passed - before < 1_500_000
+    assert streams["BULK"].store.messages < 6000, "bulk still waits"
+    wire.bytes_per_s = 0.0
+    await until(lambda: streams["BULK"].store.messages == 6000, "all is there")
