@@ -167,10 +167,12 @@ class LanedConn(Conn):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def hold_deliveries(self, n: cython.Py_ssize_t) -> cython.int:
-        """A consumer of this node has queued a delivery of `n` bytes, which is bulk. They wait when
-        what they sent keeps the line busy for a while. The line may become slow meanwhile, and all
-        other bulk has to wait for what was sent."""
+    def hold_deliveries(self, n: cython.Py_ssize_t, sender: Endpoint) -> cython.int:
+        """A delivery of `n` bytes is queued, which is bulk. Consumers of this node, which have no
+        sender, wait when what they sent keeps the line busy for a while. It may become slow
+        meanwhile, and all other bulk has to wait for what was sent."""
+        if self.share is None or sender is not None:
+            return 0
         self.delivered += n
         if self.delivered > self.share.deliveries():
             self.delivered = 0

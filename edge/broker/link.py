@@ -506,7 +506,7 @@ class Link(LanedConn):
         What the node itself says never does."""
         bulk: cython.Py_ssize_t = self.bulk_waiting()
         ahead: cython.Py_ssize_t = self.unsent() - bulk
-        if sender is None or sender.kind == KIND_INTERNAL:
+        if self.senders is None or sender is None or sender.kind == KIND_INTERNAL:
             return False
         if bulk == 0 and ahead + m.size <= AHEAD_MAX:
             return False
@@ -522,20 +522,14 @@ class Link(LanedConn):
         size: cython.Py_ssize_t = m.size
         header_len: cython.Py_ssize_t = m.header_len
         names: cython.Py_ssize_t = PyBytes_GET_SIZE(self.name) if self.named else 0
-        groups: bytes = b""
+        groups: bytes = b" ".join(self.queues) + b" " if self.queues else b""
         origin: bytes = self.origin_of(m) if self.tells_origin else None
         delivery: cython.bint = not self.kernel.urgent and is_bulk(m)
-        in_bulk: cython.bint = delivery or (
-            self.senders is not None
-            and not self.kernel.urgent
-            and self.published_in_bulk(m, sender)
-        )
+        in_bulk: cython.bint = delivery or self.published_in_bulk(m, sender)
         if header_len and not self.headers:
             body += header_len
             size -= header_len
             header_len = 0
-        if self.queues:
-            groups = b" ".join(self.queues) + b" "
         begin = o = self.reserve(
             FRAME_OVERHEAD
             + names
@@ -573,8 +567,8 @@ class Link(LanedConn):
         o[1] = 10
         o += 2
         self.keep(o - begin, in_bulk)
-        if delivery and sender is None and self.share is not None:
-            self.hold_deliveries(o - begin)
+        if delivery:
+            self.hold_deliveries(o - begin, sender)
         self.out_msgs += 1
         self.out_bytes += size
         self.kernel.out_msgs += 1
