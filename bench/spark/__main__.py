@@ -17,7 +17,7 @@ from bench.spark.prepared import PreparedSource
 from bench.spark.rows import CORES, ROWS, Amounts, Bench, Figure, write_record
 
 SIZES = {
-    "tiny": Amounts(4000, 100, 1, 6),
+    "tiny": Amounts(4000, 100, 1, 3, 1),
     "small": Amounts(400_000, 100, 2, 20),
     "normal": Amounts(),
 }

@@ -21,7 +21,6 @@ PARTITIONS = 8
 LAST = 10
 #: Cores of the session.
 CORES = 2
-WARM = 10
 #: What two partitions must do of one.
 TWO_TO_ONE = 1.7
 #: Of a core, for a partition's JVM and Python: with two of them half of two cores stays free.
@@ -30,12 +29,14 @@ SHARE = 0.4
 
 @dataclass(frozen=True)
 class Amounts:
-    """Messages of a stream, bytes of a raw one, runs of each query, microbatches."""
+    """Messages of a stream, bytes of a raw one, runs of each query, microbatches, and those that
+    run before them."""
 
     messages: int = 2_000_000
     size: int = 100
     rounds: int = 3
     batches: int = 40
+    warm: int = 10
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ def _page(bench: Bench, path: str) -> Any:
 
 def microbatch(bench: Bench) -> Iterator[Figure]:
     """Streaming queries with one message for each of their partitions in each microbatch."""
-    rows = (bench.amounts.batches + WARM) * PARTITIONS
+    rows = (bench.amounts.batches + bench.amounts.warm) * PARTITIONS
     where = {
         "servers": f"nats://{HOST}:{bench.ours.port}",
         "stream": "RAW",
@@ -217,7 +218,7 @@ def _microbatches(bench: Bench, frame: Any) -> tuple[float, float]:
             if one.numInputRows == PARTITIONS
         ]
         query.stop()
-    return 1e3 * cpu / (wanted + WARM), statistics.median(spans[-wanted:])
+    return 1e3 * cpu / (wanted + bench.amounts.warm), statistics.median(spans[-wanted:])
 
 
 def partitions(bench: Bench) -> Iterator[Figure]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from headwater.spark.read.partial_values import PartialValue
 from headwater.spark.read.value_types import checked_type, fitter
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ class ValueDecoder:
     """Decodes a batch of payloads. Missing and null fields become null.
 
     A payload that is no object, or has a field of another type, is corrupt: what cannot be read
-    of it is null, the other fields have their values, and its text is kept (of binary formats as
-    hexadecimal digits). Integers must fit their type. `corrupt` counts corrupt payloads,
-    `bad_fields` the fields in them that were there but had another type.
+    of it is null, the other fields have their values, also those of structs, elements and maps in
+    it, and its text is kept (of binary formats as hexadecimal digits). Integers must fit their
+    type. `corrupt` counts corrupt payloads, `bad_fields` the values in them of another type.
     """
 
     def __init__(
@@ -64,29 +65,34 @@ class ValueDecoder:
         loose = self._struct(dict.fromkeys(kinds, msgspec.Raw), msgspec.Raw())
         self._errors: tuple[type[Exception], ...] = (ValueError, UnicodeDecodeError)
         if value_format == "cbor":
-            self._use_cbor(struct, kinds)
+            self._use_cbor(struct, fields)
             return
         module = msgspec.msgpack if value_format == "msgpack" else msgspec.json
         self._decode = module.Decoder(struct).decode
         self._decode_loosely = module.Decoder(loose).decode
-        self._decode_field = {
-            member: module.Decoder(kind | None).decode for member, kind in kinds.items()
+        self._read_partly(fields, lambda kind: module.Decoder(kind).decode, msgspec.Raw)
+
+    def _read_partly(self, fields: "dict[str, DataType]", decoder_of: Any, raw: Any) -> None:
+        """For what has another type somewhere."""
+        self._parts = {
+            member: PartialValue(fields[name], decoder_of, raw, self._errors, self._count_bad)
+            for member, name in self._names.items()
         }
 
-    def _use_cbor(self, struct: Any, kinds: dict[str, Any]) -> None:
+    def _count_bad(self) -> None:
+        self.bad_fields += 1
+
+    def _use_cbor(self, struct: Any, fields: "dict[str, DataType]") -> None:
         """CBOR becomes Python objects first, which are then checked like the others."""
         import cbor2
         import msgspec
 
         loads, convert = cbor2.loads, msgspec.convert
         self._errors += (cbor2.CBORDecodeError, RecursionError)
-        every = self._struct(dict.fromkeys(kinds, Any), None)
+        every = self._struct(dict.fromkeys(self._names, Any), None)
         self._decode = lambda payload: convert(loads(payload), struct)
         self._decode_loosely = lambda payload: convert(loads(payload), every)
-        self._decode_field = {
-            member: lambda value, kind=kind: convert(value, kind | None)
-            for member, kind in kinds.items()
-        }
+        self._read_partly(fields, lambda kind: lambda value: convert(value, kind), Any)
 
     def _struct(self, kinds: dict[str, Any], absent: Any) -> Any:
         import msgspec
@@ -173,12 +179,9 @@ class ValueDecoder:
         except self._errors:
             return self._blank
         row = type(self._blank)()
-        for member, decode in self._decode_field.items():
+        for member, part in self._parts.items():
             raw = getattr(loose, member)
             if raw is None or (self._format != "cbor" and not raw):
                 continue
-            try:
-                setattr(row, member, decode(raw))
-            except self._errors:
-                self.bad_fields += 1
+            setattr(row, member, part.read(raw))
         return row

@@ -69,7 +69,7 @@ def read_time(
 ) -> cython.bint:
     """`2026-11-25T15:36:05.123456+01:00` as microseconds since 1970; false for anything else.
 
-    There may be one to six digits of a fraction, or none, and `Z` or nothing for UTC.
+    There may be a fraction, which is rounded by its seventh digit, and `Z` or nothing for UTC.
     """
     days: int32_t = 0
     if size < 19 or text[10] != 84 or text[13] != 58 or text[16] != 58:
@@ -83,15 +83,16 @@ def read_time(
         return False
     at: cython.Py_ssize_t = 19
     fraction: int64_t = 0
+    places: cython.int = 0
     if at < size and text[at] == 46:
-        places: cython.int = 0
         at += 1
         while at < size and 48 <= text[at] <= 57:
-            fraction = fraction * 10 + (text[at] - 48)
+            if places < 6:
+                fraction = fraction * 10 + (text[at] - 48)
+            elif places == 6 and text[at] >= 53:
+                fraction += 1
             places += 1
             at += 1
-            if places > 6:
-                return False
         if places == 0:
             return False
         while places < 6:
@@ -106,8 +107,8 @@ def read_time(
         offset = (hours * 60 + minutes) * (-1 if text[at] == 45 else 1)
     elif not (size == at or (size - at == 1 and text[at] == 90)):
         return False
-    # Years at whose ends a zone leads out of the calendar are left to the caller.
-    if offset and (_digits(text, 4) < 2 or _digits(text, 4) > 9998):
+    # Years at whose ends a zone, or rounding, leads out of the calendar are left to the caller.
+    if (offset or places > 6) and (_digits(text, 4) < 2 or _digits(text, 4) > 9998):
         return False
     second += (hour * 60 + minute - offset) * 60
     micros[0] = (cython.cast(int64_t, days) * 86400 + second) * 1000000 + fraction

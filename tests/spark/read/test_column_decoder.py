@@ -41,7 +41,10 @@ TEXTS = [
 ]  # fmt: skip
 TIMES = [
     "2026-11-25T15:36:05Z", "2026-11-25T15:36:05.5Z", "2026-11-25T15:36:05.123456Z",
-    "2026-11-25T15:36:05.1234567Z", "2026-11-25T15:36:05.123456789Z", "2026-11-25T15:36:05",
+    "2026-11-25T15:36:05.1234567Z", "2026-11-25T15:36:05.123456789Z",
+    "2026-12-31T23:59:59.9999995Z", "2026-12-31T23:59:59.99999949999Z",
+    "1969-12-31T23:59:59.9999999Z", "9999-12-31T23:59:59.9999999Z", "2026-11-25T15:36:05",
+    "0001-01-01T00:00:00.0000005+01:00", "2026-11-25T15:36:05.0000005000000000000+02:00",
     "2026-11-25 15:36:05Z", "2026-11-25t15:36:05z", "2026-11-25T15:36:05+01:00",
     "2026-11-25T15:36:05-12:30", "2026-11-25T15:36:05+0100", "2026-11-25T15:36:05+24:00",
     "2026-11-25T15:36:60Z", "2026-11-25T24:00:00Z", "2026-11-25T15:36Z", "2026-11-25",
@@ -237,6 +240,17 @@ def test_failfast_names_the_sequence_of_the_first_bad_payload() -> None:
     payloads = [b'{"n":1}', b'{"n":2}', b'{"n":"x"}', b"no", b'{"n":2}']
     with pytest.raises(ValueError, match="sequence 13 "):
         quick.decode(columns_of(payloads), types_of(fields))
+
+
+def test_times_in_nanoseconds_are_not_left_to_the_other_decoder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Go writes times so: it would take several times as long."""
+    fields = parse_value_schema("t timestamp")
+    quick = ColumnDecoder(fields, ValueDecoder(fields, False))
+    monkeypatch.delattr(ValueDecoder, "decode")
+    found = quick.decode(columns_of([b'{"t":"2026-11-25T15:36:05.123456789Z"}']), types_of(fields))
+    assert found["t"].cast("int64").to_pylist() == [1_795_620_965_123_457]
 
 
 def test_types_that_are_left_to_the_other_decoder() -> None:

@@ -3,6 +3,7 @@
 import struct
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Any
 
 import cbor2
 import msgspec
@@ -79,6 +80,27 @@ def test_a_bad_field_is_null_alone() -> None:
     assert (decoder.corrupt, decoder.bad_fields) == (len(bad) + 1, len(bad))
 
 
+@pytest.mark.parametrize(
+    ("name", "encode"),
+    [("json", msgspec.json.encode), ("msgpack", msgspec.msgpack.encode), ("cbor", cbor2.dumps)],
+)
+def test_a_bad_value_in_a_nested_one_is_null_alone(name: str, encode: Any) -> None:
+    """As with `from_json`, which keeps what it can read of structs, arrays and maps."""
+    places = "at struct<lat: double, to: struct<n: int>>"
+    schema = parse_value_schema(f"{places}, all array<struct<n: int>>, m map<string, int>")
+    decoder = ValueDecoder(schema, False, name)
+    given: list[Any] = [
+        {"at": {"lat": "x", "to": {"n": 1, "more": []}}, "m": {"a": 1, "b": [], "c": None}},
+        {"at": {"lat": 1.5, "to": "y"}, "all": [{"n": 1}, None, {"n": "x"}, 7, {}]},
+        {"at": 5, "all": {}, "m": 1},
+    ]
+    rows = decoder.decode([encode(one) for one in given], sequences(3))
+    assert rows["at"] == [{"lat": None, "to": {"n": 1}}, {"lat": 1.5, "to": None}, None]
+    assert rows["all"] == [None, [{"n": 1}, None, {"n": None}, None, {}], None]
+    assert rows["m"] == [{"a": 1, "b": None, "c": None}, None, None]
+    assert (decoder.corrupt, decoder.bad_fields) == (3, 8)
+
+
 def test_failfast_names_the_sequence() -> None:
     decoder = ValueDecoder({"n": t.LongType()}, True)
     with pytest.raises(ValueError, match="sequence 12"):
@@ -107,7 +129,7 @@ def test_nested_values_decimals_and_dates() -> None:
     )
     assert rows["price"] == [Decimal("1.24"), None]
     assert rows["at"][0] == {"t": datetime(2026, 1, 1, tzinfo=UTC), "xs": [1.0, 2.5, None]}
-    assert rows["tags"] == [{"k": 3}, None]
+    assert rows["tags"] == [{"k": 3}, {"k": None}]
     assert rows["day"] == [date(2026, 2, 3)] * 2
     assert rows["raw"] == [b"\x01\x02", None]
     assert (decoder.corrupt, decoder.bad_fields) == (1, 2)
