@@ -7,6 +7,7 @@ from typing import Any
 
 from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.consumer.consumer_saving import save_all
+from headwater.edge.jetstream.model.models import StreamConfig
 from headwater.edge.jetstream.progress import consumer_events
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
@@ -119,6 +120,7 @@ class StreamGroup:
         self._device = StalledDevice()
         self.led_in = -1
         """The last term in which the stream lived here; -1 for none."""
+        self._decoded: tuple[Any, StreamConfig] = (None, StreamConfig(name=""))
         self._doubted: tuple[Config | None, Any, int] = (None, None, 0)
         """Members of whom not all are wanted, what is wanted, and the round of heartbeats that says
         who of them is there."""
@@ -264,7 +266,7 @@ class StreamGroup:
             machine.follow(replica.store)
         self.reads.look_at(raft, replica.applied)
         near = self._is_near(raft)
-        if machine.lives or not (near or self.wanted.stream_config.allow_direct):
+        if machine.lives or not (near or self._config().allow_direct):
             # What the leader of before had said of a mirror counts no more.
             machine.withdraw()
             return
@@ -278,9 +280,15 @@ class StreamGroup:
 
     def _is_near(self, raft: Raft) -> bool:
         """Whether this is a mirror whose leader has said that it lacks little of its origin."""
-        config = self.wanted.stream_config
+        config = self._config()
         may = config.mirror is not None and config.mirror_direct and not config.mirror.external
         return bool(may and self.near_in() == raft.term)
+
+    def _config(self) -> StreamConfig:
+        """What is wanted, decoded once: each round looks at it."""
+        if self._decoded[0] is not self.wanted:
+            self._decoded = (self.wanted, self.wanted.stream_config)
+        return self._decoded[1]
 
     def _has_to_try_again(self, raft: Raft) -> bool:
         """Whether something waits that is looked at with ticks only."""
