@@ -274,6 +274,12 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The positions in an offset. Raises OptionError when they are of other streams."""
         options = self._options
         streams: dict[str, Any] = offset.get("streams", {})
+        if not all(map(_is_position, streams.values())):
+            raise OptionError(
+                "the checkpoint is damaged: an offset needs the incarnation and the sequence of "
+                "each stream. Restore the newest file of its folder 'offsets', or begin with a "
+                "new checkpoint"
+            )
         named = set(streams) == set(options.streams)
         if options.patterns:
             named = all(matches(options.patterns, stream) for stream in streams)
@@ -334,6 +340,14 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 def _beginning(incarnation: str) -> dict[str, Any]:
     """The position of a stream that appeared while the query was running: all of it is read."""
     return {"incarnation": incarnation, "sequence": 0, "earliest": True}
+
+
+def _is_position(position: Any) -> bool:
+    """Whether that is what an offset has for a stream."""
+    if not isinstance(position, dict) or not isinstance(position.get("incarnation"), str):
+        return False
+    sequence = position.get("sequence")
+    return isinstance(sequence, int) and sequence >= 0
 
 
 def _has_news(info: dict[str, Any], position: dict[str, Any] | None) -> bool:

@@ -280,6 +280,26 @@ def test_a_checkpoint_of_other_streams(server: Any, fill: Callable) -> None:
         open_reader(server.options("RIGHT")).latestOffset(offset, ALL)
 
 
+@pytest.mark.parametrize(
+    "position", [5, {}, {"incarnation": 1, "sequence": 1}, {"incarnation": "x", "sequence": -1}]
+)
+def test_a_damaged_checkpoint_is_told(server: Any, fill: Callable, position: Any) -> None:
+    fill("TORN", numbered("TORN", 2))
+    with pytest.raises(OptionError, match="the checkpoint is damaged.*Restore the newest file"):
+        reader = open_reader(server.options("TORN"))
+        reader.latestOffset({"version": 1, "streams": {"TORN": position}}, ALL)
+
+
+def test_an_offset_behind_the_end_is_of_another_stream(server: Any, fill: Callable) -> None:
+    """A copy that was restored is older than the checkpoint: nothing is passed over silently."""
+    fill("OLDER", numbered("OLDER", 2))
+    reader = open_reader(server.options("OLDER"))
+    start = reader.initialOffset()
+    start["streams"]["OLDER"]["sequence"] = 1_000_000
+    with pytest.raises(StreamRecreatedError, match="restored from an older copy"):
+        reader.latestOffset(start, ALL)
+
+
 def test_a_work_queue_is_refused(server: Any, fill: Callable) -> None:
     fill("QUEUE", numbered("QUEUE", 3), retention="workqueue")
     with pytest.raises(UnsupportedStreamError, match="mirrors"):
