@@ -8,8 +8,10 @@ waits a moment, and is then refused with 10008 by whoever has heard it.
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from headwater.edge.jetstream.account.account_js import AccountJetStream
-from headwater.edge.jetstream.api.api_routes import routes
+from headwater.edge.jetstream.api.api_routes import OF_CLUSTERS, routes
 from headwater.edge.jetstream.api.api_stream import not_clustered
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.models import PagedStreamInfo
@@ -83,7 +85,8 @@ class ClusterRoutes:
                 handler = self.by_meta_leader(leaders[name])
             else:
                 handler = self.by_stream_leader(own.get(name, route.handler))
-            found[name] = Route(handler, route.kind, route.least, route.most)
+            check = None if name in OF_CLUSTERS else route.check
+            found[name] = msgspec.structs.replace(route, handler=handler, check=check)
         return found
 
     # -- the meta leader ----------------------------------------------------------

@@ -37,6 +37,13 @@ accounts {
 """
 )
 JETSTREAM = 'server_name: NODE\njetstream { store_dir: "{dir}", max_mem: 1G, max_file: 1G }\n'
+ACCOUNTS = 12
+_EACH = [
+    f"A{n} {{ jetstream: enabled, users: [{{user: u{n}, password: p}}] }}" for n in range(ACCOUNTS)
+]
+REQUESTS = "\n".join([JETSTREAM, "accounts {", *_EACH, "}", ""])
+"""An account for each of those who go on at the same time."""
+
 WORLDS = {"plain": PLAIN, "users": USERS}
 
 

@@ -12,12 +12,13 @@ from tests.differ.histories import copies, history
 from tests.differ.intended import intended_history, intended_lines
 from tests.differ.lines import Step, conversation
 from tests.differ.lines_compared import Conversation
-from tests.differ.pair import JETSTREAM, WORLDS, Pair
+from tests.differ.pair import ACCOUNTS, JETSTREAM, REQUESTS, WORLDS, Pair
 from tests.differ.player import Player
+from tests.differ.requests.requests import requests
 from tests.differ.shrink import shrunk
 from tests.differ.starts.compared import starts
 
-BESIDE = 12
+BESIDE = ACCOUNTS
 """Histories that go on at the same time."""
 
 Make = Callable[[int], list[History]]
@@ -75,79 +76,89 @@ def told(name: str, steps: list[Step], result: object) -> str:
     return "\n".join([name, *shown, f"  step {number}", f"  ours   {ours}", f"  theirs {theirs}"])
 
 
-async def compared(ports: tuple[int, int], steps: list[History]) -> tuple[int, Any, Any] | None:
-    """What differs in one history, unless that is by intention."""
-    result = await Player(ports).play(steps)
-    return None if result is not None and intended_history(steps, *result) else result
-
-
-def histories(make: Make, seeds: Iterable[int], most: int) -> tuple[list[str], int]:
-    """Histories of streams, many beside each other: differences, and how many steps were tried."""
-    with Pair(JETSTREAM) as pair:
-        return asyncio.run(_histories(make, pair.ports, list(seeds), most))
-
-
-async def _histories(
-    make: Make, ports: tuple[int, int], seeds: list[int], most: int
+def histories(
+    make: Make, seeds: Iterable[int], most: int, world: str = JETSTREAM
 ) -> tuple[list[str], int]:
-    found: list[str] = []
-    tried = 0
-    waiting = iter(seeds)
-    suspects: list[int] = []
-
-    async def work() -> None:
-        nonlocal tried
-        for seed in waiting:
-            steps = make(seed)
-            tried += len(steps)
-            if await compared(ports, steps) is not None:
-                suspects.append(seed)
-            if len(suspects) > 3 * most:
-                return
-
-    while len(found) < most:
-        suspects.clear()
-        await asyncio.gather(*(work() for _ in range(BESIDE)))
-        if not suspects:
-            break
-        for seed in suspects:
-            if len(found) < most and (unlike := await _alone(ports, seed, make(seed))):
-                found.append(unlike)
-                print(unlike, flush=True)
-    return found, tried
+    """Histories of streams, many beside each other: differences, and how many steps were tried."""
+    with Pair(world) as pair:
+        series = Histories(make, pair.ports, world is REQUESTS)
+        return asyncio.run(series.compared(list(seeds), most)), series.tried
 
 
-async def _alone(ports: tuple[int, int], seed: int, steps: list[History]) -> str:
-    """What differs in one history when nothing goes on beside it; empty when nothing does, each
-    time: what differs once and then not was a matter of time."""
-    results = [await compared(ports, steps) for _ in range(2)]
-    if None in results or results[0][0] != results[1][0]:  # type: ignore[index]
-        return ""
-    small = await _small(ports, steps)
-    number, ours, theirs = await compared(ports, small) or results[0]  # type: ignore[misc]
-    shown = [f"  {number} {step}" for number, step in enumerate(small)]
-    unlike = apart(
-        "\n".join(each for each in ours if each not in theirs),
-        "\n".join(each for each in theirs if each not in ours),
-    )
-    return "\n".join([f"histories seed={seed}", *shown, f"  step {number}", *unlike])
+class Histories:
+    """Plays histories on two ports, each in an account of its own where there are such."""
 
+    def __init__(self, make: Make, ports: tuple[int, int], accounts: bool) -> None:
+        self.make = make
+        self.ports = ports
+        self.logins = [f"u{n}" if accounts else "" for n in range(BESIDE)]
+        self.tried = 0
 
-async def _small(ports: tuple[int, int], steps: list[History]) -> list[History]:
-    """The steps that the difference takes."""
-    result = await compared(ports, steps)
-    kept = steps[: result[0] + 1] if result else steps
-    at = len(kept) - 2
-    while at >= 0:
-        fewer = kept[:at] + kept[at + 1 :]
-        if await compared(ports, fewer) is not None and await compared(ports, fewer) is not None:
-            kept = fewer
-        at -= 1
-    return kept
+    async def compared(self, seeds: list[int], most: int) -> list[str]:
+        """The differences that are found in these seeds' histories."""
+        found: list[str] = []
+        waiting = iter(seeds)
+        suspects: list[int] = []
+
+        async def work(login: str) -> None:
+            for seed in waiting:
+                steps = self.make(seed)
+                self.tried += len(steps)
+                if await self.played(steps, login) is not None:
+                    suspects.append(seed)
+                if len(suspects) > 3 * most:
+                    return
+
+        while len(found) < most:
+            suspects.clear()
+            await asyncio.gather(*(work(login) for login in self.logins))
+            if not suspects:
+                break
+            for seed in suspects:
+                if len(found) < most and (unlike := await self.alone(seed)):
+                    found.append(unlike)
+                    print(unlike, flush=True)
+        return found
+
+    async def played(
+        self, steps: list[History], login: str = ""
+    ) -> tuple[int, Any, Any] | None:
+        """What differs in one history, unless that is by intention."""
+        result = await Player(self.ports, login or self.logins[0]).play(steps)
+        return None if result is not None and intended_history(steps, *result) else result
+
+    async def alone(self, seed: int) -> str:
+        """What differs in one history when nothing goes on beside it; empty when nothing does,
+        each time: what differs once and then not was a matter of time."""
+        steps = self.make(seed)
+        results = [await self.played(steps) for _ in range(2)]
+        if None in results or results[0][0] != results[1][0]:  # type: ignore[index]
+            return ""
+        small = await self.small(steps)
+        number, ours, theirs = await self.played(small) or results[0]  # type: ignore[misc]
+        shown = [f"  {number} {step}" for number, step in enumerate(small)]
+        unlike = apart(
+            "\n".join(each for each in ours if each not in theirs),
+            "\n".join(each for each in theirs if each not in ours),
+        )
+        return "\n".join([f"histories seed={seed}", *shown, f"  step {number}", *unlike])
+
+    async def small(self, steps: list[History]) -> list[History]:
+        """The steps that the difference takes."""
+        result = await self.played(steps)
+        kept = steps[: result[0] + 1] if result else steps
+        at = len(kept) - 2
+        while at >= 0:
+            fewer = kept[:at] + kept[at + 1 :]
+            if await self.played(fewer) is not None and await self.played(fewer) is not None:
+                kept = fewer
+            at -= 1
+        return kept
 
 
 KINDS: dict[str, Run] = {f"lines-{world}": partial(lines, world) for world in WORLDS}
 KINDS["histories"] = partial(histories, history)
+KINDS["requests"] = partial(histories, requests, world=REQUESTS)
 KINDS["copies"] = partial(histories, copies)
 KINDS["configurations"] = configurations
 KINDS["starts"] = starts

@@ -149,7 +149,7 @@ class Router:
         )
         rest = tokens[name.count(".") + 1 :]
         try:
-            check_level(block)
+            _check(route, payload, context)
             answer = route.handler(self.account_js, rest, payload, context)
         except Exception as error:
             self.failed(context, route.kind, error)
@@ -271,3 +271,15 @@ class Router:
             self.alias.stop()
         for task in self.waiting:
             task.cancel()
+
+
+def _check(route: Route, payload: bytes, context: Context) -> None:
+    """Refuse a request that needs a later API, unless its body is refused before."""
+    if route.own_level:
+        return
+    try:
+        check_level(context.headers)
+    except JetStreamError:
+        if route.check is not None:
+            route.check(payload, context)
+        raise

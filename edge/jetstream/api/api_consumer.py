@@ -33,7 +33,7 @@ from headwater.edge.jetstream.model.models import (
 )
 from headwater.edge.jetstream.model.name_hash import name_hash
 from headwater.edge.jetstream.model.names import has_path_separator
-from headwater.edge.jetstream.model.requests import is_json, require_empty
+from headwater.edge.jetstream.model.requests import check_level, is_json, require_empty
 from headwater.edge.jetstream.model.times import ZERO_NS, ZERO_TIME, exact_time, format_time, held
 from headwater.edge.jetstream.progress import consumer_setup
 from headwater.edge.jetstream.progress.consumer_events import paused as paused_event
@@ -112,8 +112,6 @@ def create_durable(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Any:
 
 
 def _check_request(request: ConsumerRequest, stream_name: str, name: str) -> None:
-    if request.action not in ("", "create", "update"):
-        raise errors.INVALID_JSON.error(err=f'unknown consumer action: "{request.action}"')
     if request.stream_name != stream_name:
         raise errors.STREAM_MISMATCH.error()
     if has_path_separator(name):
@@ -328,7 +326,7 @@ async def _done(durable: Awaitable[None] | None, answer: Any) -> Any:
 
 def pause(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Awaitable[Paused]:
     """CONSUMER.PAUSE.<stream>.<consumer>"""
-    request = decode(payload, PauseRequest, ctx.strict) if is_json(payload) else PauseRequest()
+    request = _pause_request(payload, ctx)
     until = ZERO_NS if request.pause_until is None else exact_time(request.pause_until)
     consumer = find(js, tokens)
     zero = until == ZERO_NS
@@ -365,6 +363,7 @@ def reset(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Any:
     except errors.JetStreamError:
         # Each consumer listens by itself for this; where there is none, nobody answers.
         return None
+    check_level(ctx.headers)
     request = decode(payload, ResetRequest, False, whole=True)
     first, durable = consumers.reset(consumer, request.seq)
     found = consumer_info(consumer)
@@ -396,3 +395,24 @@ HANDLERS: dict[str, Handler] = {
     "UNPIN": _after_deletions(unpin),
     "RESET": _after_deletions(reset),
 }
+
+
+def _check_create(payload: bytes, ctx: Any) -> None:
+    decode(payload, ConsumerRequest, ctx.strict)
+
+
+def _check_info(payload: bytes, ctx: Any) -> None:
+    require_empty(payload)
+
+
+def _pause_request(payload: bytes, ctx: Any) -> PauseRequest:
+    return decode(payload, PauseRequest, ctx.strict) if is_json(payload) else PauseRequest()
+
+
+CHECKS: dict[str, Callable[[bytes, Any], Any]] = {
+    "CREATE": _check_create,
+    "DURABLE.CREATE": _check_create,
+    "INFO": _check_info,
+    "PAUSE": _pause_request,
+}
+"""What is checked of a body before the API level of its request."""

@@ -15,6 +15,15 @@ CONSUMER_TYPES = {
     "RESET": "consumer_reset",
 }
 
+OF_CLUSTERS = {
+    "STREAM.LEADER.STEPDOWN": ("stream_leader_stepdown", 1),
+    "STREAM.PEER.REMOVE": ("stream_remove_peer", 1),
+    "STREAM.PEER.EVACUATE": ("stream_evacuate_peer", 1),
+    "STREAM.CANCEL_MOVE": ("stream_cancel_move", 1),
+    "CONSUMER.LEADER.STEPDOWN": ("consumer_leader_stepdown", 2),
+}
+"""What only nodes of a cluster serve: the type of an answer, and how many tokens follow."""
+
 
 def routes() -> dict[str, Route]:
     """Every request that is served, by its name below `$JS.API.`."""
@@ -31,17 +40,15 @@ def routes() -> dict[str, Route]:
         "STREAM.MSG.DELETE": Route(api_stream.message_delete, "stream_msg_delete", 1, 1),
         "STREAM.SNAPSHOT": Route(api_stream.snapshot, "stream_snapshot", 1, 1),
         "STREAM.RESTORE": Route(api_stream.restore, "stream_restore", 1, 1),
-        "STREAM.LEADER.STEPDOWN": Route(api_stream.not_clustered, "stream_leader_stepdown", 1, 1),
-        "STREAM.PEER.REMOVE": Route(api_stream.not_clustered, "stream_remove_peer", 1, 1),
-        "STREAM.PEER.EVACUATE": Route(api_stream.not_clustered, "stream_evacuate_peer", 1, 1),
-        "STREAM.CANCEL_MOVE": Route(api_stream.not_clustered, "stream_cancel_move", 1, 1),
-        "CONSUMER.LEADER.STEPDOWN": Route(
-            api_stream.not_clustered, "consumer_leader_stepdown", 2, 2
-        ),
     }
+    needs = api_stream.needs_cluster
+    for name, (kind, tokens) in OF_CLUSTERS.items():
+        found[name] = Route(api_stream.not_clustered, kind, tokens, tokens, needs)
     for name, handler in api_consumer.HANDLERS.items():
         least, most = (1, 1) if name in ("NAMES", "LIST") else (2, 2)
         if name == "CREATE":
             least, most = 1, 1 << 20
-        found[f"CONSUMER.{name}"] = Route(handler, CONSUMER_TYPES[name], least, most)
+        check = api_consumer.CHECKS.get(name)
+        kind = CONSUMER_TYPES[name]
+        found[f"CONSUMER.{name}"] = Route(handler, kind, least, most, check, name == "RESET")
     return found

@@ -41,7 +41,7 @@ class ApiSink(CallbackSink):
         n: cython.Py_ssize_t = m.subject_len - API_LEN
         if (
             starts(tail, n, b"CONSUMER.MSG.NEXT.", 18)
-            or starts(tail, n, b"DIRECT.GET.", 11)
+            or starts(tail, n, b"DIRECT.GET", 10)
             or starts(tail, n, b"BLOCK.GET.", 10)
         ):
             return 0

@@ -170,7 +170,8 @@ def listing(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Contex
     found = js.named(request.subject)
     offset = min(max(request.offset, 0), len(found))
     page = [
-        stream_info(stream, domain=js.node.domain) for stream in found[offset : offset + LIST_LIMIT]
+        stream_info(stream, domain=js.node.domain, listed=True)
+        for stream in found[offset : offset + LIST_LIMIT]
     ]
     return StreamList(total=len(found), offset=offset, streams=page)
 
@@ -415,4 +416,9 @@ def restore(
 
 def not_clustered(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context) -> None:
     """Requests to the leaders of a cluster, which a node alone is not."""
+    needs_cluster(payload, ctx)
+
+
+def needs_cluster(payload: bytes, ctx: Context) -> None:
+    """What such a request is refused for, whatever it asks for."""
     raise errors.CLUSTER_REQUIRED.error()

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from headwater.edge.facts.version import API_LEVEL
 from headwater.edge.jetstream.model.bounds import SEQUENCE_MAX, decimal
+from headwater.edge.jetstream.model.requests import is_beyond
 from headwater.edge.jetstream.model.times import format_duration
 
 _DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -62,10 +62,7 @@ def header(block: bytes, name: bytes) -> bytes | None:
 def level_too_high(block: bytes) -> bool:
     """Whether a request asks for a newer API level than this one (ADR-44)."""
     level = header(block, b"Nats-Required-Api-Level")
-    if not level:
-        return False
-    asked = decimal(level, API_LEVEL + 1)
-    return asked is None or asked > API_LEVEL
+    return is_beyond(level) if level else False
 
 
 def last_received(block: bytes) -> tuple[int, int] | None:

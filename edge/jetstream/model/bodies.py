@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.inspect import DictType, ListType, NoneType, StructType, Type, UnionType, type_info
 
-from headwater.edge.jetstream.model import bounds, errors, sequences, syntax
+from headwater.edge.jetstream.model import bounds, errors, odd_texts, repeated, sequences, syntax
 from headwater.edge.jetstream.model.models import PullRequest, SubjectTransform
 from headwater.edge.jetstream.model.nulls import without_nulls
 from headwater.edge.jetstream.model.times import canonical_time
@@ -49,7 +49,6 @@ _GO_KINDS = {
     "float": "number",
     "list": "array",
 }
-_FREE_KEYS = frozenset({"metadata", "subjects"})
 _TIME_KEYS = frozenset({"opt_start_time", "pause_until", "start_time", "up_to_time"})
 _PULL = msgspec.json.Decoder(PullRequest)
 SCANNED_MAX = 16 * 1024
@@ -67,24 +66,50 @@ def decode(payload: bytes, kind: type[T], strict: bool = True, whole: bool = Fal
     try:
         raw = msgspec.json.decode(payload)
     except BAD_JSON as exc:
+        if len(payload) <= SCANNED_MAX:
+            mended = bounds.without_vast(odd_texts.mended(payload))
+            if mended != payload and syntax.is_all_values(mended):
+                return decode(mended, kind, strict, whole)
         if not whole and not payload.strip(syntax.SPACE):
             return kind()
-        raw = None if whole or len(payload) > SCANNED_MAX else sequences.merged(payload, kind)
-        if raw is None:
+        several = None if whole or len(payload) > SCANNED_MAX else sequences.objects(payload)
+        if several is None:
             text = _syntax(payload, exc, kind, strict, whole)
             raise errors.INVALID_JSON.error(err=text) from None
+        return _converted(_laid(several, payload, kind, strict), payload, kind, strict)
     if raw is None:
         return kind()
     if not isinstance(raw, dict):
         found = _GO_KINDS.get(type(raw).__name__, type(raw).__name__)
         text = f"json: cannot unmarshal {found} into Go value of type server.{_go_name(kind)}"
         raise errors.INVALID_JSON.error(err=text)
+    if len(payload) <= SCANNED_MAX and repeated.is_suspect(raw, payload):
+        several = repeated.versions(payload.decode())
+        if len(several) > 1:
+            raw = _laid(several, payload, kind, strict)
+    return _converted(raw, payload, kind, strict)
+
+
+def _laid(several: list[Any], payload: bytes, kind: type[Any], strict: bool) -> dict[str, Any]:
+    """Objects laid over each other. Raises JetStreamError 10025 when one is no good request."""
+    whole: dict[str, Any] = {}
+    for one in several:
+        _converted(one, payload, kind, strict)
+        sequences.lay(_lowered(one), whole, kind)
+    return whole
+
+
+def _converted(raw: dict[str, Any], payload: bytes, kind: type[T], strict: bool) -> T:
+    """A decoded body as a `kind`. Raises JetStreamError 10025."""
+    if not strict and bounds.find_huge(raw, payload) is not None:
+        raw = _known(_lowered(raw), type_info(kind))
     huge = bounds.find_huge(raw, payload)
     if huge is not None:
         raise errors.INVALID_JSON.error(err=_bound_text(*huge, kind))
     if b"null" in payload:
         raw = without_nulls(raw, kind)
-    if b"_time" in payload or b"pause_until" in payload:
+    names = payload.lower()
+    if b"_time" in names or b"pause_until" in names:
         raw = _without_null(raw)
     try:
         return msgspec.convert(raw, kind)
@@ -130,18 +155,20 @@ def _without_null(value: Any) -> Any:
         return value
     found = {}
     for key, item in value.items():
-        if key in _TIME_KEYS and isinstance(item, str):
+        if key.lower() in _TIME_KEYS and isinstance(item, str):
             try:
                 item = canonical_time(item)
             except ValueError as exc:
                 raise errors.INVALID_JSON.error(err=exc) from None
-        found[key] = item if key in _FREE_KEYS else _without_null(item)
+        found[key] = item if key.lower() in repeated.FREE_KEYS else _without_null(item)
     return found
 
 
 def _lowered(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k.lower(): v if k.lower() in _FREE_KEYS else _lowered(v) for k, v in value.items()}
+        fields = [(key.lower(), item) for key, item in value.items()]
+        free = repeated.FREE_KEYS
+        return {key: item if key in free else _lowered(item) for key, item in fields}
     if isinstance(value, list):
         return [_lowered(v) for v in value]
     return value
@@ -201,6 +228,8 @@ def _go_text(text: str, kind: type[Any], raw: Any = None) -> str:
         return _bound_text(*beyond, kind)
     found = _ENUM.search(text)
     if found is not None:
+        if "$.action" in text:
+            return f'unknown consumer action: "{found[1].strip(chr(39))}"'
         return f'can not unmarshal "\\"{found[1].strip(chr(39))}\\""'
     found = _WRONG.search(text)
     if found is None:

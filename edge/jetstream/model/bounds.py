@@ -42,6 +42,9 @@ _INTS = frozenset(
         "max_batch", "batch", "offset", "chunk_size", "window_size", "priority",
     }
 )
+# A text, which stays, or a number beyond what a double holds.
+_VAST = re.compile(rb'"(?:[^"\\]|\\.)*"?|(?<![\d.])-?\d[\d.]*[eE]\+?\d{3,}', re.DOTALL)
+_VAST_EXPONENT = 308
 # A number that may be beyond 64 bits has so many digits.
 _LONG = re.compile(rb"\d{19}")
 _PATH = re.compile(r"Expected `int` [<>]=? -?\d+ - at `\$\.?(.*)`")
@@ -71,6 +74,19 @@ def kind_of(field: str) -> str:
     if name in _INTS or (name == "max_bytes" and field != name):
         return "int"
     return "int32" if name == "max_msg_size" else "int64"
+
+
+def without_vast(payload: bytes) -> bytes:
+    """A body with another number of no integer's type for each that no double holds."""
+    return _VAST.sub(_smaller, payload)
+
+
+def _smaller(found: re.Match[bytes]) -> bytes:
+    number = found[0]
+    if number[:1] == b'"':
+        return number
+    exponent = re.split(rb"[eE]\+?", number)[1]
+    return b"1e300" if (decimal(exponent, 1 << 20) or 0) >= _VAST_EXPONENT else number
 
 
 def find_huge(raw: Any, payload: bytes) -> tuple[str, int] | None:

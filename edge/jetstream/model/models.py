@@ -469,7 +469,7 @@ class ConsumerRequest(Wire):
 
     stream_name: str = ""
     config: ConsumerConfig = msgspec.field(default_factory=ConsumerConfig)
-    action: str = ""
+    action: Literal["", "create", "update"] = ""
     """create, update or empty for both; other texts are refused by the request's handler."""
     pedantic: bool = False
 

@@ -51,6 +51,19 @@ def _without_null_fields(value: dict[str, Any], kind: Any) -> dict[str, Any]:
     return found
 
 
+def fields_of(kind: Any) -> dict[str, Any]:
+    """The types of the fields of a `kind`, by name; none of what is no object."""
+    kind = _inner(kind)
+    return _fields(kind) if _is_struct(kind) else {}
+
+
+def may_be_absent(kind: Any) -> bool:
+    """Whether a field of this type is without a value when it is null: an object, a list, a map, or
+    what is declared so."""
+    declared = get_origin(kind) in (Union, types.UnionType)
+    return declared or get_origin(kind) in (list, dict) or _is_struct(_inner(kind))
+
+
 @cache
 def _fields(kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {field.name: field.type for field in msgspec.structs.fields(kind)}

@@ -56,6 +56,9 @@ Handler = Callable[[Any, list[str], bytes, Context], Any]
 LEVEL = b"Nats-Required-Api-Level"
 """The header that names the API level which a request, or a batch, cannot do without."""
 
+_LEVEL_MOST = 1 << 63
+"""The first number that is no level: the reference reads 64 bits with a sign."""
+
 
 class Route(msgspec.Struct):
     """A handler, the type of its answer, and how many tokens its subject may have."""
@@ -64,6 +67,10 @@ class Route(msgspec.Struct):
     kind: str
     least: int
     most: int
+    check: Callable[[bytes, Context], Any] | None = None
+    """Refuses a body. The reference looks at this one before it looks at the level."""
+    own_level: bool = False
+    """The handler looks at the level by itself."""
 
 
 def find_route(table: dict[str, Route], tokens: list[str]) -> tuple[str, Route | None]:
@@ -78,11 +85,18 @@ def find_route(table: dict[str, Route], tokens: list[str]) -> tuple[str, Route |
 
 
 def check_level(block: bytes) -> None:
-    """Refuse a request that needs a later API than this one (ADR-44)."""
+    """Refuse a request that needs a later API than this one (ADR-44), or names no level."""
     wanted = headers.get(block, LEVEL) if block else None
-    asked = decimal(wanted, API_LEVEL + 1) if wanted else 0
-    if asked is None or asked > API_LEVEL:
+    if wanted and is_beyond(wanted):
         raise errors.REQUIRED_API_LEVEL.error()
+
+
+def is_beyond(level: bytes) -> bool:
+    """Whether a level is later than this API's, or none: no number of 64 bits with a sign."""
+    below = level[:1] == b"-"
+    most = _LEVEL_MOST + below
+    asked = decimal(level[1:] if level[:1] in (b"+", b"-") else level, most)
+    return asked is None or asked >= most or (asked > API_LEVEL and not below)
 
 
 def require_empty(payload: bytes) -> None:

@@ -50,6 +50,18 @@ def first_value(text: bytes) -> tuple[int, Fault | None]:
         return stop.at, _fault(text, stop.at, stop.why)
 
 
+def is_all_values(text: bytes) -> bool:
+    """Whether `text` is nothing but values, one behind the other."""
+    scan = _Scan(text)
+    try:
+        while scan.at < len(text):
+            scan.value()
+            scan.space()
+    except _Stop:
+        return False
+    return True
+
+
 def trailing(text: bytes, end: int, why: str) -> Fault | None:
     """What stands behind a value that ends at `end`, other than space."""
     while end < len(text) and text[end] in SPACE:
@@ -119,9 +131,13 @@ class _Scan:
 
     def peek(self, why: str) -> int:
         """The next byte that is no space. Raises _Stop at the end."""
+        self.space()
+        return self.byte(why)
+
+    def space(self) -> None:
+        """Pass space, if there is any."""
         while self.at < len(self.text) and self.text[self.at] in SPACE:
             self.at += 1
-        return self.byte(why)
 
     def byte(self, why: str) -> int:
         """The next byte. Raises _Stop at the end."""
@@ -200,19 +216,20 @@ class _Scan:
 
     def number(self) -> None:
         """Pass a number."""
+        why = "in numeric literal"
         if self.text[self.at] == ord("-"):
             self.at += 1
-        if self.one_of(_DIGITS, "in numeric literal") != ord("0"):
+        if self.one_of(_DIGITS, why) != ord("0"):
             self.digits()
         if self.text[self.at : self.at + 1] == b".":
             self.at += 1
-            self.one_of(_DIGITS, "after decimal point in numeric literal")
+            self.one_of(_DIGITS, why)
             self.digits()
         if self.text[self.at : self.at + 1] in (b"e", b"E"):
             self.at += 1
-            if self.byte("in exponent of numeric literal") in b"+-":
+            if self.byte(why) in b"+-":
                 self.at += 1
-            self.one_of(_DIGITS, "in exponent of numeric literal")
+            self.one_of(_DIGITS, why)
             self.digits()
 
     def digits(self) -> None:

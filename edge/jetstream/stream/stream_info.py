@@ -20,11 +20,14 @@ from headwater.edge.storage.segments.loss import lost_bytes
 DELETED_MAX = 1_000_000
 
 
-def stream_info(stream: Any, details: bool = False, domain: str = "") -> StreamInfo:
-    """A stream as INFO shows it; `details` lists the deleted sequences."""
+def stream_info(
+    stream: Any, details: bool = False, domain: str = "", listed: bool = False
+) -> StreamInfo:
+    """A stream as INFO shows it; `details` lists the deleted sequences. One entry of STREAM.LIST
+    (`listed`) does without the server's version."""
     config = stream.config
     info = StreamInfo(
-        config=shown(config),
+        config=msgspec.structs.replace(config) if listed else shown(config),
         created=format_time(stream.created_ns),
         state=stream_state(stream, details),
         domain=domain,
