@@ -128,8 +128,8 @@ HISTORIES = {
     "words of JSON": "sentences of the decoder name types of the language of the server",
     "minus nothing": "a sequence may be written as -0; nats-server takes that for a number with a "
     "sign. Not generated",
-    "again and again": "a field that stands more than 16 times in a request is refused; nats-server "
-    "reads each. Not generated",
+    "again and again": "a field that stands more than 16 times in a request is refused. "
+    "nats-server reads each. Not generated",
     "no such sequence": "a stream begins at 2^63 - 1 at most, and is not purged up to more; "
     "nats-server takes 2^64 - 1, finds nothing in a file from 2^63 on, and begins at 0 again. Not "
     "generated",
