@@ -32,6 +32,7 @@ cdef class Link(LanedConn):
     cdef int arrive(self, const unsigned char* name, Py_ssize_t n, Msg* m, tuple only, bytes origin) except -1
     cdef int inbound(self, const unsigned char* name, Py_ssize_t n, Msg* m, tuple only) except -1
     cdef int route(self, Account account, Msg* m, Match match, tuple only) except -1
+    cdef int wait_for_room(self, Account account, Msg* m) except -1
     cdef int route_traced(self, Account account, Msg* m, Match match, tuple only) except -1
     cdef bint may_leave(self, Msg* m) except -1
     cdef bytes origin_of(self, Msg* m)

@@ -434,8 +434,14 @@ class Link(LanedConn):
         else:
             account.route(m, self, match, only)
         if self.kernel.congested is not None:
-            self.pause()
+            self.wait_for_room(account, m)
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def wait_for_room(self, account: Account, m: cython.pointer(Msg)) -> cython.int:
+        """A message of the peer met a receiver that has no room for more of them."""
+        return self.pause()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -115,7 +115,8 @@ class Transport:
             self.conns[number] = conn
             if same:
                 # Another route to the same process: only what was on the way is lost.
-                self._give_up(number)
+                if old is not None and old.closed:
+                    self._give_up(number)
                 return
         elif self.conns.get(number) is conn:
             del self.conns[number]

@@ -36,7 +36,7 @@ class PeerRoutes(msgspec.Struct, kw_only=True, eq=False):
     pinned: dict[str, RouteConn] = {}
     """Routes of one account each, by its name."""
     speaker: RouteConn | None = None
-    """The shared route on which nodes themselves speak."""
+    """The route on which nodes themselves speak."""
 
     def all(self) -> Iterator[RouteConn]:
         """Every route that is up, shared ones first."""

@@ -61,9 +61,12 @@ SWEEP_S = 0.5
 PATIENCE_NS = 2_000_000_000
 """Time without progress after which producers no longer wait for a slow route."""
 
-FRAMES_VERSION = 4
+FRAMES_VERSION = 5
 """Of what nodes say to each other, in INFO; see `cluster.transport`. From 2 on there are fences,
-from 3 on packets of groups with rows and pace, from 4 on questions of replicas."""
+from 3 on packets of groups with rows and pace, from 4 on questions of replicas, from 5 on peers
+that hold back messages for which there is no room."""
+
+HOLDS_VERSION = 5
 
 HANDSHAKE_S = 2.0
 """Time that a peer has to introduce itself when `authorization.timeout` says nothing."""
@@ -253,11 +256,13 @@ class Routes:
         session.resolve()
 
     def _choose_speaker(self, peer: PeerRoutes) -> None:
-        """Have nodes speak on a route that is there, and on the same one while it is."""
+        """Have nodes speak on the system account's route, where no tenant's messages are before
+        them; on a shared one without it, and on the same one while it is there."""
         old = peer.speaker
-        if old is not None and old in peer.pool:
+        system = peer.pinned.get(self.node.system_account)
+        if old is not None and (old is system or (system is None and old in peer.pool)):
             return
-        peer.speaker = peer.shared()
+        peer.speaker = system or peer.shared()
         if peer.speaker is not None:
             self._tell_watchers(peer.speaker, True)
         elif old is not None:
@@ -423,6 +428,7 @@ class Routes:
         peer.put(conn, account, session.pool_index)
         if account:
             conn.dedicate(account.encode())
+        conn.holds_back = session.peer.headwater >= HOLDS_VERSION
         if session.solicited:
             line = info_line(self.own_info(session, self._announced_mode(session)))
             conn.queue(line)

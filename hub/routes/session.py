@@ -78,6 +78,11 @@ class RouteInfo(msgspec.Struct, kw_only=True, omit_defaults=True, rename={"impor
     fence: int = 0
     """Asks for an INFO with the same number in `fenced`, which follows all that was said before."""
     fenced: int = 0
+    hold: str = ""
+    """Asks that producers of an account wait, for all messages or, behind a space, of a subject,
+    for this route. Its bytes are characters here."""
+    let_go: str = ""
+    """The same may go on."""
 
 
 class RouteConnect(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -237,12 +242,32 @@ class RouteSession:
             conn.queue(info_line(answer))
         elif info.fenced:
             registry.fenced(conn, info.fenced)
+        elif info.hold or info.let_go:
+            self._change_held(conn, info)
         elif info.route_acc_add_reqid:
             registry.account_moves(conn, info)
         elif info.server_id == self.peer.server_id:
             registry.peer_changed(conn, info)
         elif info.server_id:
             registry.heard_of(info)
+
+    def _change_held(self, conn: Any, info: RouteInfo) -> None:
+        try:
+            if info.hold:
+                conn.hold(info.hold.encode("latin-1"))
+            else:
+                conn.let_go(info.let_go.encode("latin-1"))
+        except UnicodeEncodeError:
+            conn.fail("Unknown Protocol Operation", "Parse Error")
+
+    def tell_halt(self, conn: Any, key: bytes, over: bool) -> None:
+        """Ask the peer to hold something back, or to let it go, ahead of what waits."""
+        said = RouteInfo(server_id=self.registry.server_id)
+        if over:
+            said.let_go = key.decode("latin-1")
+        else:
+            said.hold = key.decode("latin-1")
+        conn.urge(info_line(said))
 
     def _first_info(self, conn: Any, info: RouteInfo) -> None:
         registry = self.registry

@@ -24,6 +24,10 @@ from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.hub.raft.model.entry import Entry
 
+SAID_AGAIN_NS = 10_000_000_000
+"""Between two lines of a log that tell of the same: under load an entry may wait ten times a
+second for a moment."""
+
 log = logging.getLogger("headwater.streams")
 
 
@@ -42,6 +46,8 @@ class StreamMachine:
         self._ids_came = 0.0
         self.stuck = ""
         """Why the last entry could not be applied; "" when it was."""
+        self._said = ("", 0)
+        """What the log was told of that last, and when, in monotonic ns."""
 
     # -- as a machine ---------------------------------------------------------
 
@@ -51,8 +57,10 @@ class StreamMachine:
         try:
             replay.apply(stream, entry.data, self.jetstream.store().log, self._configure)
         except StoreError as error:
-            if self.stuck != str(error):
-                self.stuck = str(error)
+            self.stuck = str(error)
+            now = self.jetstream.kernel.monotonic_ns()
+            if self._said[0] != self.stuck or now - self._said[1] > SAID_AGAIN_NS:
+                self._said = (self.stuck, now)
                 log.error(
                     "stream '%s' cannot apply entry %d: %s; it waits there, and tries again",
                     stream.name,
