@@ -32,7 +32,7 @@ BODIES: dict[str, bytes] = {
     b'"seq":1,"seq":-1,"config":{},"config":null}',
     "a lone surrogate": b'{"name":"F","description":"\\ud800","subjects":["\\udfff"],'
     b'"filter":"\\ud800","config":{"description":"\\udc00"}}',
-    "bytes that are no UTF-8": b'{"name":"F","description":"\xff\xfe\xc0\x80"}',
+    "bytes that are no UTF-8": b'{"name":"F\xff","description":"\xff\xfe\xc0\x80"}',
     "NaN": b'{"name":"F","max_msgs":NaN,"seq":NaN,"config":{"max_deliver":Infinity}}',
     "beyond a double": b'{"name":"F","max_msgs":1e999,"seq":-1e999,"config":{"ack_wait":1e308}}',
     "a double": b'{"name":"F","max_msgs":1e308,"seq":1.5,"offset":1e18,"batch":-0.0}',

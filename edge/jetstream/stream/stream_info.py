@@ -75,7 +75,9 @@ def stream_state(stream: Any, details: bool = False) -> StreamState:
         f"stream '{stream.name}' cannot have {store.messages} messages of {store.bytes} bytes at "
         f"{store.first_seq} to {store.last_seq}",
     )
-    unused = store.last_seq == 0 and not (stream.emptied or stream.config.first_seq)
+    # An update may name a first sequence, too: it is shown, and changes nothing.
+    asked = stream.config.first_seq == store.first_seq
+    unused = store.last_seq == 0 and not (stream.emptied or asked)
     state = StreamState(
         messages=store.messages,
         bytes=store.bytes,
