@@ -60,6 +60,9 @@ class ValueDecoder:
         self._names = {f"f{index}": name for index, name in enumerate(fields)}
         kinds = {member: checked_type(fields[name]) for member, name in self._names.items()}
         self._fits = {member: fitter(fields[name]) for member, name in self._names.items()}
+        self._fits_partly = {
+            member: fitter(fields[name], self._count_bad) for member, name in self._names.items()
+        }
         struct = self._struct({member: kind | None for member, kind in kinds.items()}, None)
         self._blank = struct()
         loose = self._struct(dict.fromkeys(kinds, msgspec.Raw), msgspec.Raw())
@@ -118,7 +121,8 @@ class ValueDecoder:
             values = list(map(attrgetter(member), rows))
             fit = self._fits[member]
             if fit is not None:
-                values = self._fit(fit, values, payloads, sequence, bad)
+                partly = self._fits_partly[member] or fit
+                values = self._fit(fit, partly, values, payloads, sequence, bad)
             columns[name] = values
         self.corrupt += len(bad)
         if bad:
@@ -131,6 +135,7 @@ class ValueDecoder:
     def _fit(
         self,
         fit: Callable[[Any], Any],
+        partly: Callable[[Any], Any],
         values: list[Any],
         payloads: list[bytes],
         sequence: tuple[Any, int],
@@ -142,9 +147,8 @@ class ValueDecoder:
                 fitted.append(None if value is None else fit(value))
             except ValueError as error:
                 self._stop(index, sequence, error)
-                self.bad_fields += 1
                 bad[index] = self._text(payloads[index])
-                fitted.append(None)
+                fitted.append(partly(value))
         return fitted
 
     def _decode_each(

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from pyspark.sql import types as t
@@ -62,6 +62,8 @@ def plain_type(kind: "DataType") -> "DataType":
     return kind
 
 
+#: Spark's decimals have up to 38 digits, Python's calculate with 28.
+_DIGITS = Context(prec=38, rounding=ROUND_HALF_UP, traps=[InvalidOperation])
 #: How deep types may be nested.
 DEPTH_MAX = 16
 #: Fields that are learnt from samples at most.
@@ -211,34 +213,35 @@ def checked_type(kind: "DataType") -> Any:
     return plain[type(kind)]
 
 
-def fitter(kind: "DataType") -> Callable[[Any], Any] | None:
+def fitter(
+    kind: "DataType", bad: Callable[[], None] | None = None
+) -> Callable[[Any], Any] | None:
     """What makes a checked value fit its column, None when nothing is to be done.
 
     `AnyText` gets its text. Times without a zone are taken as UTC. Decimals are rounded half up to
-    their scale, as Spark does. Raises ValueError for a decimal with too many digits.
+    their scale, as Spark does. A decimal with too many digits raises ValueError; with `bad` it is
+    null alone, also in a struct, an array or a map, and `bad` is called.
     """
     if isinstance(kind, AnyText):
         return _text
     if isinstance(kind, t.TimestampType):
         return _as_utc
     if isinstance(kind, t.DecimalType):
-        unit = Decimal(1).scaleb(-kind.scale)
-        most = Decimal(10) ** (kind.precision - kind.scale)
-        return lambda value: _rounded(value, unit, most)
+        return _decimal_fitter(kind, bad)
     if isinstance(kind, t.ArrayType):
-        each = fitter(kind.elementType)
+        each = fitter(kind.elementType, bad)
         return (
             None
             if each is None
             else lambda value: [None if one is None else each(one) for one in value]
         )
     if isinstance(kind, t.MapType):
-        of = fitter(kind.valueType)
+        of = fitter(kind.valueType, bad)
         if of is None:
             return None
         return lambda value: {k: None if v is None else of(v) for k, v in value.items()}
     if isinstance(kind, t.StructType):
-        fits = {field.name: fitter(field.dataType) for field in kind.fields}
+        fits = {field.name: fitter(field.dataType, bad) for field in kind.fields}
         fits = {name: fit for name, fit in fits.items() if fit is not None}
         return (lambda value: _fit_fields(value, fits)) if fits else None
     return None
@@ -248,13 +251,25 @@ def _fit_fields(value: dict[str, Any], fits: dict[str, Any]) -> dict[str, Any]:
     return {k: fits[k](v) if v is not None and k in fits else v for k, v in value.items()}
 
 
-def _rounded(value: Decimal, unit: Decimal, most: Decimal) -> Decimal:
-    try:
-        rounded = value.quantize(unit, ROUND_HALF_UP)
-    except InvalidOperation as error:
-        raise ValueError("a decimal has too many digits") from error
-    if not abs(rounded) < most:
-        raise ValueError("a decimal has too many digits")
+def _decimal_fitter(
+    kind: t.DecimalType, bad: Callable[[], None] | None
+) -> Callable[[Decimal], Decimal | None]:
+    unit = Decimal(1).scaleb(-kind.scale)
+    most = Decimal(10) ** (kind.precision - kind.scale)
+
+    def rounded(value: Decimal) -> Decimal | None:
+        try:
+            found = value.quantize(unit, context=_DIGITS)
+            # A comparison with "not a number" raises, too.
+            if found.copy_abs() < most:
+                return found
+        except InvalidOperation:
+            pass
+        if bad is None:
+            raise ValueError("a decimal has too many digits, or is no finite number")
+        bad()
+        return None
+
     return rounded
 
 

@@ -101,6 +101,36 @@ def test_a_bad_value_in_a_nested_one_is_null_alone(name: str, encode: Any) -> No
     assert (decoder.corrupt, decoder.bad_fields) == (3, 8)
 
 
+def test_a_decimal_that_does_not_fit_is_null_alone() -> None:
+    """Also in a struct, an array and a map; and what is no finite number does not fit."""
+    nested = "at struct<p: decimal(5,2), n: int>, all array<decimal(5,2)>"
+    schema = parse_value_schema(f"{nested}, m map<string, decimal(5,2)>, d decimal(5,2)")
+    decoder = ValueDecoder(schema, False)
+    given = [
+        b'{"at":{"p":1234.5,"n":1},"all":[1,1234,2.005],"m":{"a":1,"b":1000},"d":999.994}',
+        b'{"at":{"p":1},"d":"NaN"}',
+        b'{"all":["Infinity",1],"d":999.995}',
+    ]
+    rows = decoder.decode(given, sequences(3))
+    assert rows["at"] == [{"p": None, "n": 1}, {"p": Decimal(1)}, None]
+    assert rows["all"] == [[Decimal(1), None, Decimal("2.01")], None, [None, Decimal(1)]]
+    assert rows["m"] == [{"a": Decimal(1), "b": None}, None, None]
+    assert rows["d"] == [Decimal("999.99"), None, None]
+    assert (decoder.corrupt, decoder.bad_fields) == (3, 6)
+    with pytest.raises(ValueError, match="sequence 11 is not"):
+        ValueDecoder(schema, True).decode(given, sequences(3))
+
+
+def test_a_decimal_has_as_many_digits_as_sparks() -> None:
+    """Python's own arithmetic rounds to 28 digits."""
+    digits = "12345678901234567890123456789012345678"
+    decoder = ValueDecoder(parse_value_schema("d decimal(38,0), e decimal(38,18)"), False)
+    given = f'{{"d":-{digits},"e":{digits[:20]}.{digits[20:]}}}', f'{{"d":{digits}9}}'
+    rows = decoder.decode([one.encode() for one in given], sequences(2))
+    assert rows["d"] == [Decimal(f"-{digits}"), None]
+    assert rows["e"] == [Decimal(f"{digits[:20]}.{digits[20:]}"), None]
+
+
 def test_failfast_names_the_sequence() -> None:
     decoder = ValueDecoder({"n": t.LongType()}, True)
     with pytest.raises(ValueError, match="sequence 12"):
