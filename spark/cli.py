@@ -102,20 +102,20 @@ def rollup(
             return
         # A mistake must not cost the start of a JVM.
         check_rollup(source, out, window, overwrite)
-    with running.failures(), running.session(master, verbose) as session, running.bar() as report:
-        result = run_rollup(source, out, window, overwrite, report, session, count_ids)
-        if plot:
-            plot_rollup(session, out, plot)
-    running.show(
-        result,
-        as_json,
-        f"{result.rows:,} rows into {result.groups:,} groups in {result.path}",
-        f"planned {result.planned:,}, read {result.read:,}, duplicates {result.duplicates:,}, "
-        f"expired {result.expired:,}, lost {result.lost:,}, "
-        f"no telemetry {result.invalid:,}, "
-        + (f"repeated ids {result.duplicate_ids:,}, " if count_ids else "")
-        + f"{result.seconds:.1f} s",
-    )
+    with running.failures(), running.session(master, verbose) as session:
+        with running.bar() as report:
+            result = run_rollup(source, out, window, overwrite, report, session, count_ids)
+        running.show(
+            result,
+            as_json,
+            f"{result.rows:,} rows into {result.groups:,} groups in {result.path}",
+            f"planned {result.planned:,}, read {result.read:,}, duplicates {result.duplicates:,}, "
+            f"expired {result.expired:,}, lost {result.lost:,}, "
+            f"no telemetry {result.invalid:,}, "
+            + (f"repeated ids {result.duplicate_ids:,}, " if count_ids else "")
+            + f"{result.seconds:.1f} s",
+        )
+        running.draw(plot, plot_rollup, session, out)
     if result.read and not result.rows:
         raise click.ClickException(
             f"none of the {result.read:,} messages is telemetry: a message needs the JSON fields "
@@ -176,8 +176,7 @@ def audit(
         f"kept {result.kept:,}; {result.ranges_differing:,} of {result.ranges:,} ranges differ; "
         f"{result.seconds:.1f} s",
     )
-    if plot:
-        plot_audit(result.findings, result.as_dict(), plot)
+    running.draw(plot, plot_audit, result.findings, result.as_dict())
     if not result.same:
         sys.exit(1)
 
@@ -259,8 +258,7 @@ def gaps(
         f"restarts {result.restarts:,}, repeats {result.repeats:,}, unknown {result.unknown:,}",
         _proof(result),
     )
-    if plot:
-        plot_gaps(result.findings, result.as_dict(), plot)
+    running.draw(plot, plot_gaps, result.findings, result.as_dict())
     _check_known(result, by, counter)
     if result.gaps or (result.lost and not given["allow_loss"]):
         sys.exit(1)
@@ -323,8 +321,7 @@ def anomaly(
         f"unknown {result.unknown:,}",
         _proof(result),
     )
-    if plot:
-        plot_anomaly(result.findings, result.as_dict(), plot)
+    running.draw(plot, plot_anomaly, result.findings, result.as_dict())
     _check_known(result, by, value)
     if result.lost and not given["allow_loss"]:
         sys.exit(1)
@@ -402,8 +399,7 @@ def uptime(
         f"unknown {result.unknown:,}",
         _proof(result),
     )
-    if plot:
-        plot_uptime(result.findings, result.as_dict(), plot)
+    running.draw(plot, plot_uptime, result.findings, result.as_dict())
     _check_known(result, by, "")
     if result.lost and not given["allow_loss"]:
         sys.exit(1)
@@ -459,8 +455,7 @@ def export(
         f"planned {result.planned:,}, written {result.rows:,}, read back {result.read_back:,}, "
         f"expired {result.expired:,}, lost {result.lost:,}, {result.seconds:.1f} s",
     )
-    if plot:
-        plot_export(result, plot)
+    running.draw(plot, plot_export, result)
     if result.rows != result.read_back or (result.lost and not given["allow_loss"]):
         sys.exit(1)
 
@@ -509,8 +504,7 @@ def backfill(
         f"planned {result.planned:,}, written {result.rows:,}, there already {result.already:,}, "
         f"by earlier runs {result.earlier:,}, {result.seconds:.1f} s",
     )
-    if plot:
-        plot_backfill(result, plot)
+    running.draw(plot, plot_backfill, result)
     if not result.whole:
         sys.exit(1)
 

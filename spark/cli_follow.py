@@ -74,6 +74,7 @@ _NOT_FOLLOWING = {
     "ending": "has no end",
     "ending_timestamp": "has no end",
     "overwrite": "replaces nothing",
+    "out": "tells each finding as a line",
     "resume": "goes on by itself",
     "count_ids": "reads everything once",
 }

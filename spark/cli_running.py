@@ -29,6 +29,10 @@ def failures() -> Iterator[None]:
         raise click.ClickException(_with_notes(str(error), error)) from error
     except KeyboardInterrupt as error:
         raise click.Abort from error
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise click.ClickException(f"{error.filename or 'a file'}: {error.strerror}") from error
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark", "py4j")):
             raise
@@ -114,6 +118,13 @@ def _line_reporter(every: float) -> Callable[["JobProgress"], None]:
             )
 
     return report
+
+
+def draw(path: str | None, plot: Callable[..., None], *what: object) -> None:
+    """The picture of a result, in `path` if that is wanted."""
+    if path:
+        with failures():
+            plot(*what, path)
 
 
 def show(result: "JobResult", as_json: bool, *lines: str) -> None:

@@ -524,11 +524,14 @@ def _time(options: Mapping[str, str], name: str) -> int | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         moment = None
-    if moment is None or moment.tzinfo is None or moment.year < 1970:
+    if moment is None or moment.tzinfo is None:
         raise OptionError(
             f"option '{name}' is {text!r}; it takes a time with its zone, as 2026-11-22T08:00:00Z"
         )
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
+    micros = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    if micros < 0:
+        raise OptionError(f"option '{name}' is {text!r}, before 1970: no message is that old")
+    return micros * 1000
 
 
 def _end(text: str) -> int | None:

@@ -16,6 +16,8 @@ _EXECUTORS = {
     ),
     r"JAVA_GATEWAY_EXITED": "Java did not start; look into: headwater spark doctor",
 }
+#: What Spark says of files of a checkpoint that it cannot read.
+_DAMAGED = r"Failed to read log file [^\n]+|Checksum error: [^\n]+|json\.decoder\.JSONDecodeError"
 _TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -32,6 +34,12 @@ def spark_reason(text: str) -> str:
     errors = [line for line in marks if line.startswith("headwater.spark.") and ": " in line]
     if errors:
         return errors[-1].partition(": ")[2]
+    found = re.search(_DAMAGED, text)
+    if found is not None:
+        return (
+            f"the checkpoint is damaged ({found.group()}): restore the newest files of its folders "
+            "'offsets' and 'commits', or begin in another folder"
+        )
     lines = [line.strip(": ") for line in text.splitlines() if line.strip()]
     # The bridge to the JVM names its call first, and then what happened.
     told = [line for line in lines[:2] if not line.startswith("An error occurred while calling")]
@@ -39,4 +47,10 @@ def spark_reason(text: str) -> str:
         # What a batch of a stream raised comes last, behind the places it went through.
         raised = re.findall(r"^(?:[a-z_]+\.)*[A-Z]\w*: .+", text, re.MULTILINE)
         told = [line.partition(": ")[2] for line in raised[-1:]] or told
-    return told[0] if told else "Spark failed without a message"
+    if not told:
+        return "Spark failed without a message"
+    causes = re.findall(r"^Caused by: (.+)", text, re.MULTILINE)
+    if "_WRITE_FAILED" in told[0] and causes:
+        # Which files those were comes first, and why they could not be written last.
+        return f"{told[0]}: {causes[-1]}"
+    return told[0]

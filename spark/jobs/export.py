@@ -7,16 +7,15 @@ the file says so; whatever else is in a piece's folder is written again.
 
 import itertools
 import json
-import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.spark.errors import LostRangeError, OptionError
+from headwater.spark.errors import LostRangeError, OptionError, SourceError
 from headwater.spark.jobs.job import (
     check_writable,
     checked_source,
@@ -25,6 +24,7 @@ from headwater.spark.jobs.job import (
     missing_rows,
 )
 from headwater.spark.jobs.watch import JobProgress, watched
+from headwater.spark.jobs.whole_file import write_whole
 from headwater.spark.options import SourceOptions, parse_options
 from headwater.spark.read.account import ReadAccount, ReadPositions, classify
 from headwater.spark.read.planning import SequenceRange, plan_ranges, recreated
@@ -107,8 +107,8 @@ def run_export(
     with the same source and format. A piece has `piece` ranges of a read. JSON and CSV have
     payloads as base64; CSV has headers as JSON.
 
-    Raises OptionError, FileExistsError, StreamRecreatedError, the source's errors, and Spark's
-    with those in them.
+    Raises OptionError, FileExistsError, StreamRecreatedError, SourceError for a folder that takes
+    no files, the source's errors, and Spark's with those in them.
     """
     started = time.monotonic()
     check_export(source, path, form, resume)
@@ -118,8 +118,7 @@ def run_export(
         manifest = read_manifest(folder)
     else:
         manifest = _begun(_request(source, form), _cut(plan_ranges(options), piece))
-        folder.mkdir(parents=True)
-        _write(folder, manifest)
+        _make(folder, manifest)
     _check_incarnations(manifest, options)
     with ExitStack() as stack:
         if any("rows" not in work for work in manifest["pieces"]):
@@ -148,14 +147,14 @@ def export_more(
     started = time.monotonic()
     check_more(source, path, form)
     options, folder = parse_options(source), Path(path)
-    manifest = _begun(_request(source, form), [])
     if (folder / MANIFEST).exists():
         manifest = read_manifest(folder)
     else:
-        folder.mkdir(parents=True)
+        manifest = _begun(_request(source, form), [])
+        _make(folder, manifest)
     _check_incarnations(manifest, options)
     manifest["pieces"] += _behind(manifest, options, piece)
-    _write(folder, manifest)
+    write_whole(folder / MANIFEST, manifest)
     return _work_off(spark, source, path, form, manifest, progress, started)
 
 
@@ -199,7 +198,7 @@ def _work_off(
         planned = work["range"]["planned"]
         with watched(spark, f"piece {work['range']['start']}", progress, planned):
             work |= _export(spark, source, folder, form, work)
-        _write(folder, manifest)
+        write_whole(folder / MANIFEST, manifest)
     done = manifest["pieces"]
     sums = {
         name: sum(work[name] for work in done)
@@ -217,6 +216,17 @@ def _work_off(
 def _begun(request: dict[str, str], pieces: list[dict[str, Any]]) -> dict[str, Any]:
     """What `_export.json` says at first. By its `id` others know an export that grows and moves."""
     return {"id": uuid.uuid4().hex, "request": request, "pieces": pieces}
+
+
+def _make(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """The folder of a new export; without room for its manifest there is none."""
+    folder.mkdir(parents=True)
+    try:
+        write_whole(folder / MANIFEST, manifest)
+    except SourceError:
+        with suppress(OSError):
+            folder.rmdir()
+        raise
 
 
 def _request(source: Mapping[str, str], form: str) -> dict[str, str]:
@@ -272,16 +282,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, AttributeError) as error:
         raise OptionError(f"{folder} has no export that can be read: {error}") from error
     return dict(found)
-
-
-def _write(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Replace the manifest in one step, for good."""
-    new = folder / f"{MANIFEST}.new"
-    with new.open("w") as file:
-        json.dump(manifest, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(folder / MANIFEST)
 
 
 def _export(

@@ -1,13 +1,14 @@
 """Plots of what jobs found: one picture each, drawn without a display."""
 
 import importlib.util
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.spark.errors import OptionError
+from headwater.spark.errors import OptionError, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,15 +28,20 @@ def check_plot(path: str | None) -> None:
     """Raise OptionError for what cannot be drawn, before anything is started."""
     if path is None:
         return
-    if Path(path).suffix not in KINDS or not Path(path).absolute().parent.is_dir():
+    folder = Path(path).absolute().parent
+    if Path(path).suffix not in KINDS or not folder.is_dir():
         raise OptionError(f"--plot {path!r} is no {', '.join(KINDS)} file in a folder that exists")
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise OptionError(f"--plot {path!r}: {folder} takes no files: {error.strerror}") from error
     if importlib.util.find_spec("matplotlib") is None:
         raise OptionError("--plot needs matplotlib: pip install 'headwater[spark]'")
 
 
 @contextmanager
 def _axes(path: str, title: str) -> "Iterator[Any]":
-    """Axes to draw on, saved at the end."""
+    """Axes to draw on, saved at the end. Raises SourceError for a file that cannot be written."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -45,7 +51,10 @@ def _axes(path: str, title: str) -> "Iterator[Any]":
     try:
         axes.set_title(title)
         yield axes
-        figure.savefig(path, dpi=110)
+        try:
+            figure.savefig(path, dpi=110)
+        except OSError as error:
+            raise SourceError(f"{path} cannot be written: {error.strerror}") from error
     finally:
         pyplot.close(figure)
 

@@ -273,8 +273,8 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _known(self, offset: dict[str, Any]) -> dict[str, Any]:
         """The positions in an offset. Raises OptionError when they are of other streams."""
         options = self._options
-        streams: dict[str, Any] = offset.get("streams", {})
-        if not all(map(_is_position, streams.values())):
+        streams: Any = offset.get("streams", {}) if isinstance(offset, dict) else None
+        if not isinstance(streams, dict) or not all(map(_is_position, streams.values())):
             raise OptionError(
                 "the checkpoint is damaged: an offset needs the incarnation and the sequence of "
                 "each stream. Restore the newest file of its folder 'offsets', or begin with a "
@@ -289,7 +289,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 f"not {', '.join(options.streams or options.patterns)}: use a new checkpoint for "
                 "other streams"
             )
-        return streams
+        return dict(streams)
 
     def _news(self, known: Mapping[str, Any]) -> _Infos:
         """What the streams say; without news not more often than every `POLL_SECONDS`.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,7 @@ def test_the_doctor_reports_a_missing_server_in_json() -> None:
         ["run", "gaps", "--stream", "S", "--starting", "6", "--ending", "5"],
         ["run", "gaps", "--stream", "S", "--follow", "--checkpoint", "/dev/null"],
         ["run", "gaps", "--stream", "S", "--follow", "--ending-timestamp", "2026-11-26T00:00:00Z"],
+        ["run", "gaps", "--stream", "S", "--follow", "--out", "x"],
         ["run", "audit", "--stream", "S"],
         ["run", "nothing"],
     ],
@@ -149,6 +151,13 @@ def test_the_reason_is_found_in_a_long_error() -> None:
         "== DataFrame ==\n"
     )
     assert spark_reason(batch) == "[OVERFLOW] too large: 1"
+    written = (
+        "An error occurred while calling o1.parquet.\n"
+        ": org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing\n"
+        "\tat a.b.c(d.scala:1)\nCaused by: org.apache.hadoop.fs.FSError: java.io.IOException: x\n"
+        "\tat a.b.c(d.scala:1)\nCaused by: java.io.IOException: No space left on device\n\t..."
+    )
+    assert spark_reason(written).endswith("writing: java.io.IOException: No space left on device")
 
 
 @pytest.mark.parametrize(
@@ -190,6 +199,19 @@ def test_a_setting_that_is_none(setting: str) -> None:
 )
 def test_what_is_wrong_with_executors_comes_with_advice(text: str, told: str) -> None:
     assert told in spark_reason(text)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Failed to read log file file:/x/offsets/18. Incomplete log file SQLSTATE: XXKST",
+        "Checksum error: file:/x/commits/18 at 0 exp: 1 got: 2 SQLSTATE: XXKST",
+        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+    ],
+)
+def test_a_damaged_checkpoint_comes_with_advice(said: str) -> None:
+    text = f"[STREAM_FAILED] Query [id = 1] terminated with exception: x\nTraceback:\n{said}\n"
+    assert re.match("the checkpoint is damaged .*begin in another folder", spark_reason(text))
 
 
 def test_python_workers_import_the_compiled_package(

@@ -5,13 +5,13 @@ is done again, from the state before it, and one that the file names is passed o
 """
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from headwater.spark.errors import OptionError
 from headwater.spark.jobs.job import check_writable
+from headwater.spark.jobs.whole_file import unfinished, write_whole
 
 NAME = "_follow.json"
 
@@ -37,8 +37,12 @@ class Notebook:
         self.totals: dict[str, int] = {}
         if (self.folder / NAME).exists():
             self._restore()
-        elif self.folder.exists() and any(self.folder.iterdir()):
+        elif self.folder.exists() and self._strange():
             raise OptionError(f"{folder} has other files in it: choose another folder")
+
+    def _strange(self) -> bool:
+        """Whether the folder has what no notebook left there that could not be begun."""
+        return bool(set(self.folder.iterdir()) - {unfinished(self.folder / NAME)})
 
     def _restore(self) -> None:
         try:
@@ -46,9 +50,10 @@ class Notebook:
             old = found["request"]
             self.query, self.batch = found["query"], found["batch"]
             self.memo, self.totals = found["memo"], found["totals"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            names = sorted(old.keys() | self.request.keys())
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise OptionError(f"{self.folder / NAME} cannot be read: {error}") from error
-        for name in sorted(old.keys() | self.request.keys()):
+        for name in names:
             if old.get(name) != self.request.get(name):
                 raise OptionError(
                     f"the job in {self.folder} has {name} {old.get(name)!r}, not "
@@ -69,7 +74,7 @@ class Notebook:
         self.write()
 
     def write(self) -> None:
-        """Replace the file, for good."""
+        """Replace the file. Raises SourceError when it cannot be written."""
         said = {
             "request": self.request,
             "query": self.query,
@@ -77,17 +82,7 @@ class Notebook:
             "memo": self.memo,
             "totals": self.totals,
         }
-        new = self.folder / f"{NAME}.new"
-        with new.open("w") as file:
-            json.dump(said, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.folder / NAME)
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_whole(self.folder / NAME, said)
 
 
 def request_of(job: str, source: Mapping[str, str], **more: str) -> dict[str, str]:

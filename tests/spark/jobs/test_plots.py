@@ -5,8 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from headwater.spark import cli_running
 from headwater.spark.errors import OptionError
 from headwater.spark.jobs.anomaly import AnomalyResult
 from headwater.spark.jobs.audit import AuditResult
@@ -174,7 +177,22 @@ def test_a_silence_that_was_open_and_ended_is_one_silence() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("path", ["x.doc", "nowhere/x.png", "png"])
+@pytest.mark.parametrize("form", ["png", "svg"])
+def test_a_picture_without_room_is_told_in_a_line(form: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x.{form}"
+    path.symlink_to("/dev/full")
+
+    @click.command()
+    def drawing() -> None:
+        cli_running.draw(str(path), plot_gaps, [], gaps([]).as_dict())
+
+    done = CliRunner().invoke(drawing)
+    assert (done.exit_code, done.output) == (
+        1, f"Error: {path} cannot be written: No space left on device\n"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["x.doc", "nowhere/x.png", "png", "/proc/x.png"])
 def test_what_cannot_be_drawn_is_told_before_the_job(path: str, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="--plot"):
         check_plot(path)

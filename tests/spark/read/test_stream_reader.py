@@ -290,6 +290,13 @@ def test_a_damaged_checkpoint_is_told(server: Any, fill: Callable, position: Any
         reader.latestOffset({"version": 1, "streams": {"TORN": position}}, ALL)
 
 
+@pytest.mark.parametrize("offset", [5, None, [], {"version": 1, "streams": []}])
+def test_an_offset_of_another_shape_is_damage(server: Any, fill: Callable, offset: Any) -> None:
+    fill("SHAPE", numbered("SHAPE", 2))
+    with pytest.raises(OptionError, match="the checkpoint is damaged"):
+        open_reader(server.options("SHAPE")).latestOffset(offset, ALL)
+
+
 def test_an_offset_behind_the_end_is_of_another_stream(server: Any, fill: Callable) -> None:
     """A copy that was restored is older than the checkpoint: nothing is passed over silently."""
     fill("OLDER", numbered("OLDER", 2))

@@ -11,7 +11,7 @@ import pytest
 from nats.js.api import StreamSource
 
 from headwater.spark.cli_follow import until_interrupted
-from headwater.spark.errors import OptionError
+from headwater.spark.errors import OptionError, SourceError
 from headwater.spark.jobs.following.notebook import NAME, Notebook
 from tests.spark.jobs.test_rollup import START, reading
 from tests.waiting import until_state
@@ -63,6 +63,26 @@ def test_a_notebook_is_of_one_job(tmp_path: Path) -> None:
     (folder / "x").touch()
     with pytest.raises(OptionError, match="other files"):
         Notebook(str(folder), {})
+
+
+def test_a_full_device_is_told_and_what_was_there_stays(tmp_path: Path) -> None:
+    """Without room a notebook has the last batch that it could write, and goes on when there is."""
+    folder = tmp_path / "at"
+    folder.mkdir()
+    (folder / f"{NAME}.new").symlink_to("/dev/full")
+    book = Notebook(str(folder), {"job": "gaps"})
+    with pytest.raises(SourceError, match=f"{NAME} cannot be written: No space left on device"):
+        book.begin()
+    assert list(folder.iterdir()) == []
+    book = Notebook(str(folder), {"job": "gaps"})
+    book.begin()
+    book.done(0, {}, {"gaps": 2})
+    (folder / f"{NAME}.new").symlink_to("/dev/full")
+    with pytest.raises(SourceError, match="No space left"):
+        book.done(1, {}, {"gaps": 2})
+    again = Notebook(str(folder), {"job": "gaps"})
+    assert (again.batch, again.totals) == (0, {"gaps": 2})
+    assert [each.name for each in folder.iterdir()] == [NAME]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
