@@ -74,6 +74,15 @@ class StandaloneCluster:
             if "CoarseGrainedExecutorBackend" in " ".join(words_of(child))
         ]
 
+    def kill_worker(self, number: int) -> None:
+        """SIGKILL for a worker and all below it, as when its machine goes."""
+        worker = psutil.Process(self._daemons[1 + number].pid)
+        family = worker.children(recursive=True)
+        assert any("CoarseGrainedExecutorBackend" in " ".join(words_of(one)) for one in family)
+        for one in (worker, *family):
+            one.kill()
+        psutil.wait_procs(family, START_S)
+
     def log(self, name: str) -> str:
         """What a daemon printed so far."""
         path = self._folder / f"{name}.log"
