@@ -10,6 +10,7 @@ cdef class Conn(Output):
     cdef bint reading
     cdef bint paused
     cdef bint unfed                     # the filter still has bytes that were not taken
+    cdef bint direct                    # all of the last read was content as it is, behind a filter
     cdef bint refitted                  # a filter came while bytes from before it were parsed
     cdef const unsigned char* message_end   # of the message that is being handled; see parse_on
     cdef public bint deciding           # a login is being decided: nothing is read or parsed
@@ -26,6 +27,8 @@ cdef class Conn(Output):
     cdef int parse_received(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int parse_piece(self, const unsigned char* data, Py_ssize_t n) except -1
     cdef int handle(self, Py_ssize_t n) except -1
+    cdef int feed_direct(self, Py_ssize_t n) except -1
+    cdef int reserve_buffered(self, Py_ssize_t n) except -1
     cdef int parse_buffered(self) except -1
     cdef int through(self, bytes rest) except -1
     cdef int buffer(self, const unsigned char* data, Py_ssize_t n) except -1

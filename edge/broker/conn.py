@@ -8,11 +8,13 @@ the bytes mean is for the subclasses (`parse`). Both buffers are bounded: the un
 import logging
 
 import cython
+from cython.cimports.cpython.buffer import PyBUF_READ, PyBUF_WRITE
 from cython.cimports.cpython.bytes import (
     PyBytes_AS_STRING,
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
+from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory
 from cython.cimports.headwater.edge.broker.output import UNBOUNDED, Output
 from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Kernel
 from cython.cimports.headwater.edge.kernel.sockets import MSG_DONTWAIT, recv
@@ -76,12 +78,14 @@ class Conn(Output):
     def use_filter(self, filter: object) -> None:
         """Pass bytes through `filter.receive(data) -> bytes` and `filter.send(data) -> bytes`.
 
-        A filter that has `finish(reason)` is told before the last bytes are sent. What came in one
-        read with the line that asked for it goes through it, too: nobody slips plain text past a
-        handshake. A filter around another one has `receive_inner(data)` for that.
+        A filter that has `finish(reason)` is told before the last bytes are sent. One that has
+        `receive_onto` and `send_onto` copies bytes that it does not change once only. What came in
+        one read with the line that asked for it goes through it, too: nobody slips plain text past
+        a handshake. A filter around another one has `receive_inner(data)` for that.
         """
         self.refitted = filter is not None
         self.filter = filter
+        self.direct = False
         self.wire = bytearray() if filter is not None else None
         if filter is not None and self.allowance >= 0:
             self.allowance += HANDSHAKE_BYTES
@@ -90,6 +94,7 @@ class Conn(Output):
         """Put a filter between the one that is there and the protocol."""
         self.refitted = True
         self.filter = filter
+        self.direct = False
 
     def prove(self) -> None:
         """The login has succeeded: what comes from now on is bounded by the protocol alone."""
@@ -176,7 +181,8 @@ class Conn(Output):
     def on_readable(self) -> None:
         """One turn: read once, parse, and let the kernel finish."""
         kernel: Kernel = self.kernel
-        limit: cython.Py_ssize_t = kernel.read_capacity if self.filter is None else READ_FILTERED
+        plain: cython.bint = self.filter is None or self.direct
+        limit: cython.Py_ssize_t = kernel.read_capacity if plain else READ_FILTERED
         n: cython.Py_ssize_t
         if 0 <= self.allowance < limit:
             limit = self.allowance + 1
@@ -219,6 +225,8 @@ class Conn(Output):
                 self.parse_buffered()
             elif self.filter is None:
                 self.parse_received(kernel.read_buffer, n)
+            elif self.tracer is None and hasattr(self.filter, "receive_onto"):
+                self.feed_direct(n)
             else:
                 self.feed(
                     PyBytes_FromStringAndSize(cython.cast(cython.p_char, kernel.read_buffer), n)
@@ -231,23 +239,68 @@ class Conn(Output):
             kernel.reading = False
         return 0
 
-    def feed(self, data: bytes) -> None:
-        """Take bytes as they came from the wire, through the filter if there is one."""
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def feed_direct(self, n: cython.Py_ssize_t) -> cython.int:
+        """Take `n` bytes from the kernel's buffer through a filter that puts content behind the
+        unfinished frame, without copies in between. What it leaves goes the usual way."""
+        room: cython.Py_ssize_t = self.filter.room_for(n, self.kernel.read_buffer[0])
+        self.direct = room > 0
+        if room == 0:
+            self.feed(
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.kernel.read_buffer), n)
+            )
+            return 0
+        self.reserve_buffered(room)
+        to: object = PyMemoryView_FromMemory(
+            cython.cast(cython.p_char, self.buffered + self.buffered_len), room, PyBUF_WRITE
+        )
+        data: object = PyMemoryView_FromMemory(
+            cython.cast(cython.p_char, self.kernel.read_buffer), n, PyBUF_READ
+        )
+        try:
+            size, used = self.filter.receive_onto(to, data)
+            rest: bytes = bytes(data[used:])
+        except ConnectionError as error:
+            self.end_unread(error)
+            return 0
+        finally:
+            to.release()
+            data.release()
+        self.buffered_len += size
+        if rest:
+            self.direct = False
+            self.feed(rest, size > 0)
+        else:
+            self.kernel.queue_send(self)
+            if size:
+                self.parse_buffered()
+        return 0
+
+    def end_unread(self, error: ConnectionError) -> None:
+        """The filter can make nothing of what came."""
+        if not self.writing:
+            self.send_filtered()
+        if str(error) == HANDSHAKE_FAILURE:
+            tell_handshake(self.peer, self.cid, error.__cause__)
+        self.close(str(error))
+
+    def feed(self, data: bytes, behind: bool = False) -> None:
+        """Take bytes as they came from the wire, through the filter if there is one. `behind`
+        says that content which came before them has not been parsed."""
         if self.filter is not None:
             try:
                 data = self.filter.receive(data)
             except ConnectionError as error:
-                if not self.writing:
-                    self.send_filtered()
-                if str(error) == HANDSHAKE_FAILURE:
-                    tell_handshake(self.peer, self.cid, error.__cause__)
-                self.close(str(error))
+                self.end_unread(error)
                 return
             self.kernel.queue_send(self)
         if data:
             self.parse_received(
                 cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data)), PyBytes_GET_SIZE(data)
             )
+        elif behind:
+            self.parse_buffered()
         if self.filter is not None and not self.closed:
             self.unfed = getattr(self.filter, "more", False)
             if self.unfed and self.reading:
@@ -373,6 +426,15 @@ class Conn(Output):
     @cython.exceptval(-1, check=False)
     def buffer(self, data: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.int:
         """Append to the bytes of the unfinished frame."""
+        self.reserve_buffered(n)
+        memcpy(self.buffered + self.buffered_len, data, n)
+        self.buffered_len += n
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def reserve_buffered(self, n: cython.Py_ssize_t) -> cython.int:
+        """Make room for `n` bytes behind those of the unfinished frame."""
         capacity: cython.Py_ssize_t
         grown: cython.p_uchar
         if self.buffered_len + n > self.buffered_capacity:
@@ -382,8 +444,6 @@ class Conn(Output):
                 raise MemoryError
             self.buffered = grown
             self.buffered_capacity = capacity
-        memcpy(self.buffered + self.buffered_len, data, n)
-        self.buffered_len += n
         return 0
 
     @cython.cfunc

@@ -32,6 +32,7 @@ cdef class Output(Endpoint):
     cpdef queue(self, bytes data)
     cdef int send_plain(self) except -1
     cdef int send_filtered(self) except -1
+    cdef Py_ssize_t send_wire(self) except -1
     cdef int measure_piece(self, Py_ssize_t total) except -1
     cdef int filter_piece(self) except -1
     cdef bint next_lane(self) except -1

@@ -5,11 +5,14 @@ wait for a receiver of which more than `high_water` waits, and beyond `max_pendi
 """
 
 import cython
+from cython.cimports.cpython.buffer import PyBUF_READ
+from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cython.cimports.cpython.bytes import (
     PyBytes_AS_STRING,
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
+from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory
 from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Kernel
 from cython.cimports.headwater.edge.kernel.send_crew import Piece
 from cython.cimports.headwater.edge.kernel.sockets import MSG_DONTWAIT, MSG_NOSIGNAL, send
@@ -226,10 +229,7 @@ class Output(Endpoint):
                 if not self.wire:
                     self.filter_piece()
                     continue
-                taken = self.sock.send(
-                    self.wire if self.most == UNBOUNDED else bytes(self.wire[: self.most])
-                )
-                del self.wire[:taken]
+                taken = self.send_wire()
                 total += taken
                 self.passed += taken
                 self.progress_ns = self.kernel.monotonic_ns()
@@ -245,6 +245,20 @@ class Output(Endpoint):
             return 0
         self.pending = len(self.wire) + self.unsent()
         return self.finish_send()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def send_wire(self) -> cython.Py_ssize_t:
+        """Send filtered bytes, `most` at a time: how many the socket has taken."""
+        taken: cython.Py_ssize_t
+        view: object
+        if PyByteArray_GET_SIZE(self.wire) <= self.most:
+            taken = self.sock.send(self.wire)
+        else:
+            view = PyMemoryView_FromMemory(PyByteArray_AS_STRING(self.wire), self.most, PyBUF_READ)
+            taken = self.sock.send(view)
+        del self.wire[:taken]
+        return taken
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -264,12 +278,14 @@ class Output(Endpoint):
             self.out_end - self.out_start,
             self.piece if self.writing or self.most != UNBOUNDED else PIECE_FAST,
         )
-        piece: bytes = PyBytes_FromStringAndSize(
-            cython.cast(cython.p_char, self.out + self.out_start), n
-        )
-        if self.tracer is not None:
-            self.tracer.said(piece)
-        self.wire += self.filter.send(piece)
+        begin: cython.p_char = cython.cast(cython.p_char, self.out + self.out_start)
+        if self.tracer is None and hasattr(self.filter, "send_onto"):
+            self.filter.send_onto(self.wire, PyMemoryView_FromMemory(begin, n, PyBUF_READ))
+        else:
+            piece: bytes = PyBytes_FromStringAndSize(begin, n)
+            if self.tracer is not None:
+                self.tracer.said(piece)
+            self.wire += self.filter.send(piece)
         self.out_start += n
         return 0
 

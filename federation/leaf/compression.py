@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from headwater.edge.conf.options import CompressionOptions
-from headwater.edge.jetstream.model import s2
+from headwater.edge.jetstream.model import plain_frames, s2
 from headwater.edge.jetstream.model.s2 import Buffer
 from headwater.edge.wire.s2_blocks import encode_block
 
@@ -117,6 +117,24 @@ class S2Filter:
             None if mode == PLAIN else partial(encode_block, thorough=mode in (BETTER, BEST))
         )
 
+    def room_for(self, n: int, first: int) -> int:
+        """The most content that a read of `n` bytes, of which `first` is one, completes; 0 when it
+        is for `receive`."""
+        if self._inner is not None or not self.trusted or self.more or self._untaken:
+            return 0
+        return self._reader.plain_room(n, first)
+
+    def receive_onto(self, to: memoryview, data: memoryview) -> tuple[int, int]:
+        """Copy what came uncompressed to `to`, which has the room that `room_for` asked for: the
+        bytes that are there now, and those of `data` that are done with. The others are for
+        `receive`. Raises ConnectionError when it is no S2 stream."""
+        try:
+            size, used = self._reader.plain_onto(to, data)
+        except s2.FormatError as error:
+            raise ConnectionError(f"Read Error: {error}") from error
+        self.passed += used
+        return size, used
+
     def receive(self, data: bytes) -> bytes:
         """Protocol bytes in what came, AT_ONCE at a time. Raises ConnectionError when it is no S2
         stream."""
@@ -162,6 +180,15 @@ class S2Filter:
         data = plain + data
         self.passed += len(data)
         return data if self._inner is None else bytes(self._inner.send(data))
+
+    def send_onto(self, wire: bytearray, data: memoryview) -> None:
+        """The same, behind what is in `wire`; what is not compressed is copied once."""
+        if self._encode is not None or self._inner is not None or self._plain or not self._begun:
+            wire += self.send(bytes(data))
+            return
+        before = len(wire)
+        plain_frames.wrap_onto(wire, data)
+        self.passed += len(wire) - before
 
     def finish(self, reason: str) -> None:
         """The link ends."""

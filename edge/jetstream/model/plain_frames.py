@@ -9,8 +9,14 @@ import cython
 from cython.cimports.cpython.buffer import (
     Py_buffer,
     PyBUF_SIMPLE,
+    PyBUF_WRITABLE,
     PyBuffer_Release,
     PyObject_GetBuffer,
+)
+from cython.cimports.cpython.bytearray import (
+    PyByteArray_AS_STRING,
+    PyByteArray_GET_SIZE,
+    PyByteArray_Resize,
 )
 from cython.cimports.cpython.bytes import (
     PyBytes_AS_STRING,
@@ -56,20 +62,22 @@ def body_size(data: cython.p_const_uchar) -> cython.Py_ssize_t:
     )
 
 
-def wrapped(data: bytes, lead: bytes = b"") -> bytes:
-    """`data` in plain frames of at most BLOCK_BYTES, behind `lead`."""
-    size: cython.Py_ssize_t = PyBytes_GET_SIZE(data)
-    before: cython.Py_ssize_t = PyBytes_GET_SIZE(lead)
-    source: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data))
-    made: bytes = PyBytes_FromStringAndSize(
-        cython.NULL, before + size + HEAD * ((size + BLOCK - 1) // BLOCK)
-    )
-    to: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(made))
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def wrapped_size(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Bytes of the frames of `size` bytes of content."""
+    return size + HEAD * ((size + BLOCK - 1) // BLOCK)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def wrap(to: cython.p_uchar, source: cython.p_const_uchar, size: cython.Py_ssize_t) -> cython.void:
+    """Write the frames of `size` bytes of content."""
     n: cython.Py_ssize_t
     length: cython.uint
     check: cython.uint
-    memcpy(to, PyBytes_AS_STRING(lead), before)
-    to += before
     while size:
         n = min(size, BLOCK)
         length = cython.cast(cython.uint, n + CHECK)
@@ -86,7 +94,33 @@ def wrapped(data: bytes, lead: bytes = b"") -> bytes:
         to += HEAD + n
         source += n
         size -= n
+
+
+def wrapped(data: bytes, lead: bytes = b"") -> bytes:
+    """`data` in plain frames of at most BLOCK_BYTES, behind `lead`."""
+    size: cython.Py_ssize_t = PyBytes_GET_SIZE(data)
+    before: cython.Py_ssize_t = PyBytes_GET_SIZE(lead)
+    made: bytes = PyBytes_FromStringAndSize(cython.NULL, before + wrapped_size(size))
+    to: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(made))
+    memcpy(to, PyBytes_AS_STRING(lead), before)
+    wrap(to + before, cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data)), size)
     return made
+
+
+def wrap_onto(wire: bytearray, data: object) -> None:
+    """Write `data`, a buffer, behind what is in `wire`, in plain frames."""
+    before: cython.Py_ssize_t = PyByteArray_GET_SIZE(wire)
+    view: Py_buffer
+    PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
+    try:
+        PyByteArray_Resize(wire, before + wrapped_size(view.len))
+        wrap(
+            cython.cast(cython.p_uchar, PyByteArray_AS_STRING(wire)) + before,
+            cython.cast(cython.p_const_uchar, view.buf),
+            view.len,
+        )
+    finally:
+        PyBuffer_Release(cython.address(view))
 
 
 @cython.cfunc
@@ -165,3 +199,32 @@ def contents(piece: bytes, at: int, first: object = b"") -> "tuple[bytes, int]":
     finally:
         PyBuffer_Release(cython.address(before))
     return (made[: len(made) - left] if left else made), begin
+
+
+def contents_onto(to: object, piece: object, at: int) -> tuple:
+    """Copy the content of the whole plain frames that follow each other from `at` in `piece` to
+    `to`, as much as has room there: the bytes that were copied, and where the next frame begins. It
+    stops before one that is damaged. Both are buffers. Raises ValueError when `at` is not in
+    `piece`."""
+    begin: cython.Py_ssize_t = at
+    whole: cython.Py_ssize_t = 0
+    left: cython.Py_ssize_t = 0
+    room: Py_buffer
+    source: Py_buffer
+    PyObject_GetBuffer(piece, cython.address(source), PyBUF_SIMPLE)
+    try:
+        if begin < 0 or begin > source.len:
+            raise ValueError("there is no such place in the piece")
+        PyObject_GetBuffer(to, cython.address(room), PyBUF_WRITABLE)
+        try:
+            frames: cython.p_const_uchar = cython.cast(cython.p_const_uchar, source.buf) + begin
+            whole = left = run_content(frames, source.len - begin, room.len)
+            if left:
+                begin += copy_run(
+                    cython.cast(cython.p_uchar, room.buf), frames, cython.address(left)
+                )
+        finally:
+            PyBuffer_Release(cython.address(room))
+    finally:
+        PyBuffer_Release(cython.address(source))
+    return whole - left, begin

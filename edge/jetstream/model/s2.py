@@ -122,6 +122,38 @@ class FrameReader:
                 raise FormatError("more content than is accepted")
         return run, at
 
+    def plain_room(self, n: int, first: int) -> int:
+        """The most content that `n` bytes complete of which `first` is one; 0 unless a plain frame
+        is next."""
+        held = self.held
+        if not self.identified or (held[0] if held else first) != _PLAIN:
+            return 0
+        return len(held) + n
+
+    def plain_onto(self, to: memoryview, piece: memoryview) -> tuple[int, int]:
+        """Copy what plain frames hold to `to`, which has the room of `plain_room`, as far as
+        `piece` goes on with them: the bytes of content, and of `piece` that are done with. Nothing
+        of it is kept but a copy of an incomplete frame. Raises FormatError."""
+        kept = at = 0
+        if self.held:
+            at = self._complete(piece)
+            if len(self.held) < self._needed:
+                return 0, at
+            whole, self.held = self.held, bytearray()
+            kept, end = plain_frames.contents_onto(to, whole, 0)
+            if end < len(whole):
+                # It is empty, or damaged.
+                kept = len(self.frame(whole[0], memoryview(whole)[4:]))
+        size, at = plain_frames.contents_onto(to[kept:], piece, at)
+        self._needed = 4
+        if at < len(piece) and piece[at] == _PLAIN:
+            left = len(piece) - at
+            self._needed = _frame_bytes(piece[at : at + 4]) if left >= 4 else 4
+            if left < self._needed:
+                self.held += piece[at:]
+                at = len(piece)
+        return kept + size, at
+
     def _complete(self, view: memoryview) -> int:
         """Add what it lacks to the frame in `held`; the bytes of `view` that this took."""
         at = 0

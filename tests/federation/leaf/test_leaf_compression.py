@@ -144,3 +144,40 @@ async def test_auto_goes_by_distance_and_not_by_bulk(
     monkeypatch.setattr(compression, "FAST_LINE", 5000)
     await batches.becomes(compressed=False)
     assert leafs(hub)[0]["compression"] == "s2_uncompressed"
+
+
+@pytest.mark.parametrize("kind", ["HH", "HR"])
+async def test_a_byte_that_changed_on_the_way_ends_the_link(lab: Lab, kind: str) -> None:
+    """Frames that are not compressed carry checksums, too: nobody gets a damaged message, and the
+    next link goes on."""
+    plain = '{ mode: s2_auto, rtt_thresholds: ["100s"] }'
+    hub, spoke, wire = await linked(lab, kind, plain, plain)
+    near = await lab.client(spoke.port if kind == "HR" else client_port(spoke))
+    far = await lab.client(client_port(hub))
+    got = await far.subscribe("data", pending_bytes_limit=-1, pending_msgs_limit=-1)
+    await far.flush()
+    bodies = [bytes([i]) * 1000 for i in range(200)]
+    left = [100_000]
+    heard: list[bytes] = []
+
+    def damaged(data: bytes) -> bytes:
+        """One byte behind the first 100,000 is another."""
+        at, left[0] = left[0], left[0] - len(data)
+        if not 0 <= at < len(data):
+            return data
+        return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+    async def goes_on() -> bool:
+        """Send until a second link has brought something."""
+        second = wire.connections > 1 and bool(leafs(hub))
+        for body in bodies:
+            await near.publish("data", body)
+        await near.flush()
+        fresh = [await got.next_msg(1) for _ in range(got.pending_msgs)]
+        heard.extend(message.data for message in fresh)
+        return second and bool(fresh)
+
+    wire.alter = damaged
+    await until(goes_on, "another link carries what follows")
+    assert left[0] < 0
+    assert not set(heard) - set(bodies)

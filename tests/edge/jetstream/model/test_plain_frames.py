@@ -36,6 +36,56 @@ def test_frames_cut_anywhere_give_what_was_written(
     assert not reader.held
 
 
+def taken_onto(reader: s2.FrameReader, piece: bytes) -> bytes:
+    """The content that `piece` completes: plain frames straight into a buffer."""
+    room = reader.plain_room(len(piece), piece[0])
+    to = bytearray(room)
+    size, used = reader.plain_onto(memoryview(to), memoryview(piece)) if room else (0, 0)
+    return bytes(to[:size]) + (reader.feed(piece[used:]) if used < len(piece) else b"")
+
+
+@given(CONTENTS, st.lists(st.integers(1, 400), min_size=1, max_size=8), st.integers(0, 2))
+def test_content_put_straight_into_a_buffer_is_the_same(
+    contents: list[bytes], cuts: list[int], packed: int
+) -> None:
+    """Wherever the stream is cut, with compressed frames between plain ones, too."""
+    stream = s2.IDENTIFIER
+    for i, content in enumerate(contents):
+        if packed and i % 3 == packed:
+            stream += s2.frames(content, encode_block)
+        else:
+            stream += by_hand(content)
+    reader, got, at, turn = s2.FrameReader(), b"", 0, 0
+    while at < len(stream):
+        step = cuts[turn % len(cuts)]
+        got += taken_onto(reader, stream[at : at + step])
+        at, turn = at + step, turn + 1
+    assert got == b"".join(contents)
+    assert not reader.held
+
+
+def test_a_damaged_frame_is_not_put_into_a_buffer() -> None:
+    """Whether it comes in one piece or in two, the frames before it alone are content."""
+    stream = by_hand(b"one") + by_hand(b"two" * 50) + by_hand(b"three")
+    for at in range(len(by_hand(b"one")) + 4, len(stream) - len(by_hand(b"three"))):
+        damaged = stream[:at] + bytes([stream[at] ^ 1]) + stream[at + 1 :]
+        for cut in (0, at, at + 1):
+            reader, got = s2.FrameReader(), b""
+            reader.feed(s2.IDENTIFIER)
+            with pytest.raises(s2.FormatError, match="checksum"):
+                for piece in filter(None, (damaged[:cut], damaged[cut:])):
+                    got += taken_onto(reader, piece)
+            assert got in (b"", b"one")
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_536, 200_000])
+def test_frames_are_written_behind_what_is_there(size: int) -> None:
+    """A buffer that waits for its socket grows by the same frames."""
+    wire = bytearray(b"before")
+    plain_frames.wrap_onto(wire, memoryview(b"x" * size))
+    assert wire == b"before" + plain_frames.wrapped(b"x" * size)
+
+
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 200_000, 3_000_000])
 def test_what_is_written_is_frames_of_64_kib(size: int) -> None:
     """As the format has them, one behind the other, and read in runs of a MiB at most."""
