@@ -33,6 +33,7 @@ COMPILED = (
     "edge/broker/senders.py",
     "edge/broker/socket_share.py",
     "edge/broker/lanes.py",
+    "edge/broker/halts.py",
     "edge/broker/link.py",
     "edge/storage/index/subject_table.py",
     "edge/storage/index/bit_planes.py",

@@ -1,6 +1,7 @@
 # A link to another server. See link.py.
 from headwater.edge.broker.account cimport Account
 from headwater.edge.broker.authorize cimport Peer
+from headwater.edge.broker.halts cimport Halts
 from headwater.edge.broker.lanes cimport LanedConn
 from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Msg, Sink
 from headwater.edge.subjects.trie cimport Match
@@ -26,13 +27,19 @@ cdef class Link(LanedConn):
     cdef bint tells_origin              # whether frames may name a cluster before all else
     cdef bint collected                 # whether the message being routed goes to the peer
     cdef bytes name                     # account that it goes out for, when `named`
+    cdef public bint holds_back         # whether the peer holds back what it is asked to
+    cdef readonly Halts halts           # what either end asked the other to hold back
     cdef list queues                    # the queue groups of the peer that were chosen for it
     cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* body, Py_ssize_t room) except? -2
     cdef tuple receivers(self, const unsigned char* line, Py_ssize_t* starts, Py_ssize_t* ends, Py_ssize_t k, Py_ssize_t count, Msg* m)
     cdef int arrive(self, const unsigned char* name, Py_ssize_t n, Msg* m, tuple only, bytes origin) except -1
     cdef int inbound(self, const unsigned char* name, Py_ssize_t n, Msg* m, tuple only) except -1
     cdef int route(self, Account account, Msg* m, Match match, tuple only) except -1
-    cdef int wait_for_room(self, Account account, Msg* m) except -1
+    cdef int wait_for_room(self, Account account, Msg* m, Match match) except -1
+    cdef int rest_for(self, Endpoint receiver) except -1
+    cdef bytes asked_for(self, Account account)
+    cdef int hold_producer(self, Msg* m) except -1
+    cdef bytes written_for(self)
     cdef int route_traced(self, Account account, Msg* m, Match match, tuple only) except -1
     cdef bint may_leave(self, Msg* m) except -1
     cdef bytes origin_of(self, Msg* m)

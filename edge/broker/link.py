@@ -17,6 +17,8 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import RECEIVE, Peer, authorize
+from cython.cimports.headwater.edge.broker.conn import Conn
+from cython.cimports.headwater.edge.broker.halts import Gate, Halts
 from cython.cimports.headwater.edge.broker.lanes import LanedConn
 from cython.cimports.headwater.edge.broker.msg_trace import Trace, asks_for_trace, begin
 from cython.cimports.headwater.edge.broker.senders import AHEAD_MAX
@@ -48,6 +50,11 @@ ACK_DOTS = cython.declare(cython.int, 8)
 ACK_PREFIX = cython.declare(cython.p_const_char, b"$JS.ACK.")
 STATUS = cython.declare(cython.p_const_char, b"NATS/1.0 ")
 MSG_TAIL = cython.declare(cython.p_const_char, b"MSG ")
+# Bytes that may still come by a link whose peer was asked to hold them back: what waits in its
+# output and in the sockets.
+ON_THE_WAY = 16 << 20
+# How a peer is asked for all of the account, where a link has only one.
+ONE_ACCOUNT = cython.declare(bytes, b"*")
 
 
 @cython.cfunc
@@ -185,6 +192,36 @@ def put_receivers(o: cython.p_uchar, m: cython.pointer(Msg), groups: bytes) -> c
 
 
 @cython.cfunc
+@cython.exceptval(-1, check=False)
+def has_little_room(receiver: Endpoint) -> cython.bint:
+    """Whether a connection that makes progress will be cut if much more comes for it. One that has
+    stalled has room for less and less time in any case."""
+    if not isinstance(receiver, Conn):
+        return False
+    conn: Conn = cython.cast(Conn, receiver)
+    if conn.high_water > conn.max_pending >> 1:
+        return False
+    return conn.pending > conn.max_pending - (conn.max_pending >> 2)
+
+
+@cython.cfunc
+def pattern_of(receiver: Endpoint, m: cython.pointer(Msg), match: Match) -> bytes:
+    """What a receiver without room gets, by its widest subscription that has matched a message;
+    the message's subject where that is not known."""
+    found: bytes = None
+    sink: Sink
+    group: tuple
+    if isinstance(receiver, Gate) and cython.cast(Gate, receiver).pattern is not None:
+        return cython.cast(Gate, receiver).pattern
+    for group in (match.plain, *match.queues) if match.queues else (match.plain,):
+        for item in group:
+            sink = cython.cast(Sink, item)
+            if sink.owner is receiver and (found is None or len(sink.subject) < len(found)):
+                found = sink.subject
+    return text_of(m.subject, m.subject_len) if found is None else found
+
+
+@cython.cfunc
 def text_of(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> bytes:
     return PyBytes_FromStringAndSize(cython.cast(cython.p_char, text), n)
 
@@ -243,6 +280,8 @@ class Link(LanedConn):
         self.describe_node = dict
         self.principal = Peer()
         self.max_control_line = CONTROL_LINE_MAX
+        self.holds_back = False
+        self.halts = Halts(self, kernel, ON_THE_WAY)
 
     # --- in ----------------------------------------------------
 
@@ -434,14 +473,41 @@ class Link(LanedConn):
         else:
             account.route(m, self, match, only)
         if self.kernel.congested is not None:
-            self.wait_for_room(account, m)
+            self.wait_for_room(account, m, match)
         return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def wait_for_room(self, account: Account, m: cython.pointer(Msg)) -> cython.int:
-        """A message of the peer met a receiver that has no room for more of them."""
+    def wait_for_room(
+        self, account: Account, m: cython.pointer(Msg), match: Match
+    ) -> cython.int:
+        """A message of the peer met a receiver that has no room for more of them. A peer that
+        holds back is asked to, and the link is read on, since others use it as well. It rests
+        when more has come than was on the way, and for a peer that cannot be asked."""
+        receiver: Endpoint = self.kernel.congested
+        if not self.holds_back:
+            return self.rest_for(receiver)
+        if receiver.closed:
+            self.kernel.congested = None
+            return 0
+        pattern: bytes = pattern_of(receiver, m, match)
+        self.stalls += 1
+        honest: cython.bint = self.halts.ask(self.asked_for(account), pattern, receiver, m.size)
+        if not honest or has_little_room(receiver):
+            return self.pause()
+        self.kernel.congested = None
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def rest_for(self, receiver: Endpoint) -> cython.int:
+        """Read no more for a receiver without room, of a peer that cannot hold anything back."""
         return self.pause()
+
+    @cython.cfunc
+    def asked_for(self, account: Account) -> bytes:
+        """How the peer is asked for messages of an account."""
+        return ONE_ACCOUNT
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -489,7 +555,10 @@ class Link(LanedConn):
         try:
             if self.closed or not self.may_leave(m):
                 return 0
-            return self.write(m, sender)
+            self.write(m, sender)
+            if self.halts.count:
+                self.hold_producer(m)
+            return 1
         finally:
             if self.queues:
                 self.queues = []
@@ -580,6 +649,20 @@ class Link(LanedConn):
         self.kernel.out_msgs += 1
         self.kernel.out_bytes += size
         return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def hold_producer(self, m: cython.pointer(Msg)) -> cython.int:
+        """Have the producer of a message wait if the peer asked to hold back what follows it."""
+        gate: Gate = self.halts.gate_for(self.written_for(), m.subject, m.subject_len)
+        if gate is not None:
+            self.kernel.congested = gate
+        return 0
+
+    @cython.cfunc
+    def written_for(self) -> bytes:
+        """How the peer asks for the account of the message being written."""
+        return ONE_ACCOUNT
 
     # --- verbs ----------------------------------------------------
 

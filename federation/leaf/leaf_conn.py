@@ -11,8 +11,15 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import PUBLISH, Peer, authorize
+from cython.cimports.headwater.edge.broker.halts import Gate
 from cython.cimports.headwater.edge.broker.link import Link, RemoteSub
-from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Kernel, Msg
+from cython.cimports.headwater.edge.kernel.kernel import (
+    KIND_CLIENT,
+    KIND_LEAF,
+    Endpoint,
+    Kernel,
+    Msg,
+)
 from cython.cimports.headwater.edge.subjects.trie import Match
 from cython.cimports.libc.string import memcmp
 
@@ -89,6 +96,17 @@ class LeafConn(Link):
             return False
         return not (self.cluster and self.kernel.arrived_from == self.cluster)
 
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def rest_for(self, receiver: Endpoint) -> cython.int:
+        """As of Link, but not for a client: nothing that uses the link could go on meanwhile, and
+        in the end the peer would cut it. The client is cut beyond its `max_pending`, as by
+        nats-server."""
+        if receiver.kind != KIND_CLIENT and not isinstance(receiver, Gate):
+            return self.pause()
+        self.kernel.congested = None
+        return 0
+
     # --- interest ----------------------------------------------------
 
     def interest_added(self, args: list) -> None:
@@ -119,8 +137,9 @@ class LeafConn(Link):
         self.prove()
 
     def ended(self) -> None:
-        """Forget the peer's interest."""
+        """Forget the peer's interest, and what it asked to hold back."""
         self.ready = False
+        self.halts.end()
         for sub in list(self.subs.values()):
             self.account.remove(sub)
         self.subs.clear()

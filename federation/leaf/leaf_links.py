@@ -30,7 +30,12 @@ from headwater.federation.leaf.domains import domain_denies
 from headwater.federation.leaf.doubts import Doubts
 from headwater.federation.leaf.interest import Interest
 from headwater.federation.leaf.leaf_conn import LeafConn
-from headwater.federation.leaf.leaf_session import LEAF_PROTOCOL, LeafSession, LinkRules
+from headwater.federation.leaf.leaf_session import (
+    HEADWATER_LEVEL,
+    LEAF_PROTOCOL,
+    LeafSession,
+    LinkRules,
+)
 from headwater.security.errors import SecurityError
 from headwater.security.identity import AuthRequest, Identity, lowest
 
@@ -366,6 +371,7 @@ class LeafLinks:
             port=int(port) if port.isdigit() else 0,
             auth_required=True,
             info_on_connect=True,
+            headwater=HEADWATER_LEVEL,
             leafnode_urls=[address],
         )
         if self.compression.mode != OFF and not deflates(conn):

@@ -16,6 +16,7 @@ import msgspec
 from headwater.edge.broker.link import RemoteSub
 from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.conf.options import CompressionOptions
+from headwater.edge.facts.info import info_line
 from headwater.edge.facts.version import NATS_LEVEL
 from headwater.edge.logging.few_lines import FewLines
 from headwater.edge.wire.json_objects import object_in
@@ -37,6 +38,10 @@ log = logging.getLogger("headwater.leaf")
 
 LEAF_PROTOCOL = 1
 """Level of the protocol that is spoken: headers, without message tracing."""
+
+HEADWATER_LEVEL = 1
+"""Of what Headwaters say to each other beyond that, in INFO and CONNECT: from 1 on, what the other
+end is to hold back for a receiver without room."""
 
 LOOP_DELAY_S = 30.0
 """Pause before a link is tried again that would close a loop; as NATS does."""
@@ -145,6 +150,22 @@ class LeafSession:
 
     def got_info(self, conn: Any, payload: bytes) -> None:
         """INFO came."""
+
+    def tell_halt(self, conn: Any, key: bytes, over: bool) -> None:
+        """Ask the peer to hold something back, or to let it go, ahead of what waits."""
+        said = {"let_go" if over else "hold": key.decode("latin-1")}
+        conn.urge(info_line(said))
+
+    def _halted(self, conn: Any, fields: Mapping[str, Any]) -> bool:
+        """Do what an INFO of that kind asks for; False for another one."""
+        key = fields.get("hold") or fields.get("let_go")
+        if not key or not conn.holds_back:
+            return False
+        try:
+            (conn.halts.hold if fields.get("hold") else conn.halts.let_go)(key.encode("latin-1"))
+        except (AttributeError, UnicodeEncodeError):
+            conn.fail("Unknown Protocol Operation", "Parse Error")
+        return True
 
     def own_compression(self) -> CompressionOptions:
         """How this end is set."""
@@ -287,7 +308,10 @@ class HubSession(LeafSession):
     def got_info(self, conn: Any, payload: bytes) -> None:
         """A spoke that wants to compress says so before its CONNECT."""
         fields = object_in(payload) or {}
-        if conn.ready or self.compression != OFF:
+        if conn.ready:
+            self._halted(conn, fields)
+            return
+        if self.compression != OFF:
             return
         try:
             self.compression = self.links.agree(
@@ -324,6 +348,7 @@ class HubSession(LeafSession):
         conn.cluster = self.peer.cluster.encode()
         conn.spoke = bool(fields.get("is_hub"))
         conn.headers = conn.headers and bool(fields.get("headers"))
+        conn.holds_back = level_of(fields) >= 1
         self.isolated = bool(fields.get("isolate"))
         self._denied = fields.get("deny_pub")
         self._admit(conn, identity)
@@ -412,6 +437,8 @@ class SpokeSession(LeafSession):
         elif conn.ready and ("import" in fields or "export" in fields):
             self._set_rules(fields)
             self.links.restrict(conn, self.rules)
+        elif conn.ready and self._halted(conn, fields):
+            return
         if conn.ready:
             self.remote.learn_urls(fields.get("leafnode_urls"))
 
@@ -428,6 +455,7 @@ class SpokeSession(LeafSession):
         self.peer = peer_of({**fields, "name": fields.get("server_name")})
         conn.cluster = cluster.encode()
         conn.headers = conn.headers and bool(fields.get("headers"))
+        conn.holds_back = level_of(fields) >= 1
         self.max_payload = size_of(fields.get("max_payload"))
         self._set_rules(fields)
         try:
@@ -523,6 +551,7 @@ def connect_line(fields: Mapping[str, Any]) -> bytes:
     given = {key: value for key, value in fields.items() if value}
     given["version"] = NATS_LEVEL
     given["protocol"] = LEAF_PROTOCOL
+    given["headwater"] = HEADWATER_LEVEL
     return b"CONNECT " + msgspec.json.encode(given) + b"\r\n"
 
 
@@ -548,6 +577,12 @@ def size_of(told: Any) -> int:
     """Bytes of the largest message, as a peer says it: 0 for what is no number above that."""
     known = isinstance(told, int) and told > 0
     return min(told, PAYLOAD_MAX) if known else 0
+
+
+def level_of(fields: Mapping[str, Any]) -> int:
+    """What a peer understands of `HEADWATER_LEVEL`; 0 for another server."""
+    told = fields.get("headwater")
+    return told if isinstance(told, int) else 0
 
 
 def encoded(subjects: Any) -> list[bytes]:

@@ -14,14 +14,9 @@ from cython.cimports.cpython.bytes import (
 )
 from cython.cimports.headwater.edge.broker.account import Account
 from cython.cimports.headwater.edge.broker.authorize import PUBLISH, authorize
+from cython.cimports.headwater.edge.broker.halts import Halts
 from cython.cimports.headwater.edge.broker.link import Link, RemoteSub
-from cython.cimports.headwater.edge.kernel.kernel import (
-    KIND_LEAF,
-    Endpoint,
-    Kernel,
-    Msg,
-    Task,
-)
+from cython.cimports.headwater.edge.kernel.kernel import KIND_LEAF, Endpoint, Kernel, Msg
 from cython.cimports.headwater.federation.leaf.leaf_conn import LeafConn
 from cython.cimports.libc.string import memcmp
 
@@ -50,33 +45,10 @@ NODE_LEN = cython.declare(cython.Py_ssize_t, 5)
 ACK_NAME = cython.declare(cython.p_const_char, b"$JS.ACK.")
 ACK_LEN = cython.declare(cython.Py_ssize_t, 8)
 
-# What a peer is asked to hold back: so many subjects at once, then whole accounts.
-HALTS_MAX = cython.declare(cython.Py_ssize_t, 64)
-# And so much of it is kept here for a peer that keeps to no such bound.
-HELD_MAX = cython.declare(cython.Py_ssize_t, 1024)
-# A peer forgets after a while what it was asked, so that a word which went astray costs no more;
-# it is asked again when the receiver still has no room.
-HELD_S = 2.5
-ASK_AGAIN_NS = cython.declare(cython.longlong, 1_000_000_000)
+# Bytes that may still come from a node that was asked to hold them back: those of many publishers.
+ON_THE_WAY = 64 << 20
 
 log = logging.getLogger("headwater.route")
-
-
-@cython.cclass
-class Halt(Task):
-    """A peer holds something back until a receiver of this node has room: it waits there."""
-
-    def __init__(self, conn: RouteConn, key: bytes):
-        self.conn = conn
-        self.key = key
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def run(self) -> cython.int:
-        """There is room again."""
-        if self.conn.asked.pop(self.key, None) is not None and not self.conn.closed:
-            self.conn.session.tell_halt(self.conn, self.key, True)
-        return 0
 
 
 @cython.cclass
@@ -98,9 +70,7 @@ class RouteConn(Link):
         self.aside = {}
         self.on_frame = None
         self.late = None
-        self.holds_back = False
-        self.asked = {}
-        self.held = {}
+        self.halts = Halts(self, kernel, ON_THE_WAY)
 
     def dedicate(self, account: bytes) -> None:
         """Be the route of one account, which its lines do not name."""
@@ -206,85 +176,15 @@ class RouteConn(Link):
             return None
         return self.kernel.arrived_from
 
-    # --- receivers without room ---------------------------------------
+    @cython.cfunc
+    def asked_for(self, account: Account) -> bytes:
+        """As of Link: by its name, since a route serves several."""
+        return account.name.encode()
 
     @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def wait_for_room(self, account: Account, m: cython.pointer(Msg)) -> cython.int:
-        """A message met a receiver without room. The route is read on, since other accounts and
-        the nodes use it as well: who publishes such messages on the peer's node waits there."""
-        receiver: Endpoint = self.kernel.congested
-        if not self.holds_back:
-            return self.pause()
-        self.kernel.congested = None
-        if receiver is None or receiver.closed:
-            return 0
-        return self.ask(account.name.encode(), m, receiver)
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def ask(self, account: bytes, m: cython.pointer(Msg), receiver: Endpoint) -> cython.int:
-        """Ask the peer to hold back messages of that subject, once for as long as that lasts."""
-        now: cython.longlong = self.kernel.monotonic_ns()
-        halt: Halt = self.asked.get(account)
-        key: bytes = account
-        if halt is None:
-            at: cython.p_char = cython.cast(cython.p_char, m.subject)
-            subject: bytes = PyBytes_FromStringAndSize(at, m.subject_len)
-            key = account + b" " + subject
-            halt = self.asked.get(key)
-            if halt is None and len(self.asked) >= HALTS_MAX:
-                key = account
-        if halt is None:
-            self.asked[key] = halt = Halt(self, key)
-            receiver.waiters.append(halt)
-            self.stalls += 1
-        elif now - halt.said_ns < ASK_AGAIN_NS:
-            return 0
-        halt.said_ns = now
-        self.session.tell_halt(self, halt.key, False)
-        return 0
-
-    def hold(self, key: bytes) -> None:
-        """The peer asks that producers of this node wait with such messages for a while."""
-        if key not in self.held and len(self.held) < HELD_MAX:
-            self.held[key] = gate = Endpoint()
-            self.loop.call_later(HELD_S, self.hold_no_more, key, gate)
-
-    def let_go(self, key: bytes) -> None:
-        """The peer has room for such messages again."""
-        gate: Endpoint = self.held.pop(key, None)
-        if gate is not None:
-            self.kernel.resume_producers(gate)
-
-    def hold_no_more(self, key: bytes, gate: Endpoint) -> None:
-        """The peer has said nothing more of it."""
-        if self.held.get(key) is gate:
-            self.let_go(key)
-            self.kernel.turn()
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def write(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
-        """As of Link; then its producer waits if the peer asks for that."""
-        Link.write(self, m, sender)
-        if self.held:
-            self.check_held(m)
-        return 1
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def check_held(self, m: cython.pointer(Msg)) -> cython.int:
-        """Have the producer of a message wait if the peer asked to hold back what follows it."""
-        account: bytes = self.name if self.own is None else self.own
-        at: cython.p_char = cython.cast(cython.p_char, m.subject)
-        gate: Endpoint = self.held.get(account)
-        if gate is None:
-            subject: bytes = PyBytes_FromStringAndSize(at, m.subject_len)
-            gate = self.held.get(account + b" " + subject)
-        if gate is not None:
-            self.kernel.congested = gate
-        return 0
+    def written_for(self) -> bytes:
+        """As of Link."""
+        return self.name if self.own is None else self.own
 
     # --- interest ----------------------------------------------------
 
@@ -398,8 +298,7 @@ class RouteConn(Link):
     def ended(self) -> None:
         """Forget the peer's interest, and what it asked to hold back."""
         self.ready = False
-        for key in list(self.held):
-            self.let_go(key)
+        self.halts.end()
         for sub in list(self.subs.values()):
             self.forget(cython.cast(RemoteSub, sub))
         self.subs.clear()

@@ -61,12 +61,12 @@ SWEEP_S = 0.5
 PATIENCE_NS = 2_000_000_000
 """Time without progress after which producers no longer wait for a slow route."""
 
-FRAMES_VERSION = 5
+FRAMES_VERSION = 6
 """Of what nodes say to each other, in INFO; see `cluster.transport`. From 2 on there are fences,
-from 3 on packets of groups with rows and pace, from 4 on questions of replicas, from 5 on peers
-that hold back messages for which there is no room."""
+from 3 on packets of groups with rows and pace, from 4 on questions of replicas, from 6 on peers
+that hold back messages for which there is no room (5 knew no patterns)."""
 
-HOLDS_VERSION = 5
+HOLDS_VERSION = 6
 
 HANDSHAKE_S = 2.0
 """Time that a peer has to introduce itself when `authorization.timeout` says nothing."""

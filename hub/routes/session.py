@@ -254,9 +254,9 @@ class RouteSession:
     def _change_held(self, conn: Any, info: RouteInfo) -> None:
         try:
             if info.hold:
-                conn.hold(info.hold.encode("latin-1"))
+                conn.halts.hold(info.hold.encode("latin-1"))
             else:
-                conn.let_go(info.let_go.encode("latin-1"))
+                conn.halts.let_go(info.let_go.encode("latin-1"))
         except UnicodeEncodeError:
             conn.fail("Unknown Protocol Operation", "Parse Error")
 

@@ -1,0 +1,205 @@
+"""A receiver without room behind a leaf link holds up who publishes to it, and not the link."""
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from bench.servers import free_port
+from headwater.edge.broker import halts
+from headwater.edge.node.node import Node
+from tests.federation.lab import Lab, client_port, leaf_port, leaf_service, leafs, wired
+from tests.waiting import silence, until
+
+SIZE = 4000
+COUNT = 10_000
+HELLO = b'CONNECT {"verbose":false}\r\n'
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def opened(port: int, more: bytes) -> Stream:
+    """A client that reads nothing by itself but what a small buffer holds."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+    reader, writer = await asyncio.open_connection(sock=sock, limit=16 << 10)
+    writer.write(HELLO + more)
+    return reader, writer
+
+
+async def publish(writer: asyncio.StreamWriter, subjects: int, count: int) -> None:
+    """Numbered messages on so many subjects in turn."""
+    for number in range(count):
+        text = b"%d " % number
+        subject = b"slow.%d" % (number % subjects)
+        writer.write(b"PUB %b %d\r\n%b\r\n" % (subject, SIZE, text.ljust(SIZE, b".")))
+        await writer.drain()
+
+
+async def numbers(reader: asyncio.StreamReader, count: int) -> list[int]:
+    """The numbers of so many messages."""
+    found: list[int] = []
+    while len(found) < count:
+        line = await reader.readuntil(b"\r\n")
+        if line.startswith(b"MSG "):
+            body = await reader.readexactly(SIZE + 2)
+            found.append(int(body.split(b" ")[0]))
+    return found
+
+
+async def served(lab: Lab, port: int, asking_port: int) -> Any:
+    """Ask a service at one port from the other one; the asking client, once it is answered."""
+    service = await lab.client(port)
+
+    async def answer(message: Any) -> None:
+        await message.respond(message.data)
+
+    await service.subscribe("service", cb=answer)
+    await service.flush()
+    asking = await lab.client(asking_port)
+
+    async def answered() -> bool:
+        try:
+            return bool((await asking.request("service", b"?", timeout=1)).data == b"?")
+        except Exception:
+            return False
+
+    await until(answered)
+    return asking
+
+
+async def asks(asking: Any) -> None:
+    """Fifty requests over the link are answered soon, one by one."""
+    for number in range(50):
+        heard = await asking.request("service", b"%d" % number, timeout=5)
+        assert heard.data == b"%d" % number
+
+
+def held(node: Node) -> dict[bytes, dict[bytes | None, Any]]:
+    """What the peers of a node have it hold back."""
+    links = leaf_service(node).links.conns.values()
+    return {key: gates for conn in links for key, gates in conn.halts.held.items()}
+
+
+@pytest.mark.parametrize("subjects", [1, 200])
+@pytest.mark.parametrize("upward", [False, True])
+async def test_a_slow_reader_holds_up_its_publisher_and_not_the_link(
+    lab: Lab, upward: bool, subjects: int
+) -> None:
+    """Its publisher waits at the other end, and each message comes once, in order. However many
+    subjects there are, the peer is asked for what the reader subscribes to."""
+    hub, edge, _ = await wired(lab)
+    near, far = (hub, edge) if upward else (edge, hub)
+    asking = await served(lab, client_port(near), client_port(far))
+    reader, slow = await opened(client_port(near), b"SUB slow.> 1\r\nPING\r\n")
+    await reader.readuntil(b"PONG\r\n")
+    await until(lambda: far.account("$G").has_interest(b"slow.0"))
+    _, writer = await opened(client_port(far), b"")
+    publishing = asyncio.ensure_future(publish(writer, subjects, COUNT))
+    await until(lambda: held(far))
+    await asks(asking)
+    assert [list(gates) for gates in held(far).values()] == [[b"slow.>"]]
+    assert not publishing.done(), "the publisher waits"
+    assert await numbers(reader, COUNT) == list(range(COUNT))
+    await publishing
+    await until(lambda: not held(far))
+    assert leafs(far), "the link is up all the time"
+    slow.close()
+    writer.close()
+
+
+async def test_a_reader_two_links_away_holds_up_its_publisher(lab: Lab) -> None:
+    """The hub between two gateways passes on what it is asked: no link rests."""
+    hub, near, _ = await wired(lab)
+    far = await lab.node(
+        "server_name: far\nleafnodes "
+        f'{{ remotes [ {{ url: "nats://127.0.0.1:{leaf_port(hub)}" }} ] }}'
+    )
+    asking = await served(lab, client_port(near), client_port(far))
+    reader, slow = await opened(client_port(near), b"SUB slow.> 1\r\nPING\r\n")
+    await reader.readuntil(b"PONG\r\n")
+    await until(lambda: far.account("$G").has_interest(b"slow.0"))
+    _, writer = await opened(client_port(far), b"")
+    publishing = asyncio.ensure_future(publish(writer, 5, COUNT))
+    await until(lambda: held(far))
+    await asks(asking)
+    assert not publishing.done()
+    assert await numbers(reader, COUNT) == list(range(COUNT))
+    await publishing
+    slow.close()
+    writer.close()
+
+
+async def test_a_link_that_ends_or_a_word_that_is_lost_stops_nobody(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits for a peer's word goes on when the link ends, and when nothing more is said."""
+    monkeypatch.setattr(halts, "HELD_S", 0.2)
+    hub, edge, wire = await wired(lab)
+    hearing = await lab.client(client_port(edge))
+    await hearing.subscribe("x.>")
+    await until(lambda: hub.account("$G").has_interest(b"x.y"))
+    [conn] = leaf_service(hub).links.conns.values()
+    for ends in (False, True):
+        monkeypatch.setattr(halts, "HELD_S", 60 if ends else 0.2)
+        conn.halts.hold(b"* x.>")
+        reader, writer = await opened(client_port(hub), b"PUB x.y 1\r\n1\r\nPING\r\n")
+        pong = asyncio.ensure_future(reader.readuntil(b"PONG\r\n"))
+        await silence(0.1)
+        assert not pong.done()
+        if ends:
+            wire.cut()
+        await asyncio.wait_for(pong, 10)
+        assert not conn.halts.held
+        writer.close()
+
+
+async def test_what_a_peer_asks_is_bounded(lab: Lab) -> None:
+    """Whatever it asks, what is kept of it is; what is no subject is passed over, and odd text ends
+    the link. What it does not subscribe to, nobody waits for."""
+    hub, _, _ = await wired(lab)
+    [conn] = leaf_service(hub).links.conns.values()
+    for number in range(5000):
+        conn.halts.hold(b"* s%d" % number)
+        conn.halts.hold(b"a%d s" % number)
+    conn.halts.hold(b"* a..b")
+    assert conn.halts.count == 1024
+    assert len(conn.halts.held[b"*"]) <= 65
+    speaking = await lab.client(client_port(hub))
+    for _ in range(3):
+        await speaking.publish("s0", b"")
+        await speaking.flush(5)
+    conn.session.got_info(conn, b'{"hold": 7}')
+    await until(lambda: conn.closed)
+
+
+@pytest.mark.parametrize("ours", ["hub", "edge"])
+async def test_with_nats_server_at_the_other_end_the_link_goes_on(lab: Lab, ours: str) -> None:
+    """It cannot be asked. Its messages are read all the same, and a client that does not take them
+    is cut, as nats-server cuts its own: for what it misses it is told, and others are not."""
+    listen = 'leafnodes {{ listen: "127.0.0.1:{port}" }}'
+    remote = 'leafnodes {{ remotes [ {{ url: "nats://127.0.0.1:{port}" }} ] }}'
+    port = free_port()
+    hub_text, edge_text = listen.format(port=port), remote.format(port=port)
+    if ours == "hub":
+        node = await lab.node(f"server_name: ours, max_pending: 8MB\n{hub_text}")
+        real = await lab.real(edge_text)
+    else:
+        real = await lab.real(hub_text)
+        node = await lab.node(f"server_name: ours, max_pending: 8MB\n{edge_text}")
+    await until(lambda: leafs(node))
+    asking = await served(lab, client_port(node), real.port)
+    reader, slow = await opened(client_port(node), b"SUB slow.> 1\r\nPING\r\n")
+    await reader.readuntil(b"PONG\r\n")
+    _, writer = await opened(real.port, b"")
+    publishing = asyncio.ensure_future(publish(writer, 5, COUNT))
+    await until(lambda: node.kernel.in_msgs > 1000)
+    await asks(asking)
+    await publishing
+    assert leafs(node)
+    with pytest.raises(asyncio.IncompleteReadError):
+        await numbers(reader, COUNT)
+    slow.close()
+    writer.close()
