@@ -65,8 +65,17 @@ class RequestInfo:
         return msgspec.json.encode(ordered)
 
     def client(self, sender: Endpoint | None, account: "Account", via: bytes) -> dict[str, Any]:
-        """Who made a request in `account`, as advisories tell it; `via` is what a crossing said."""
-        fields = _decoded(via) or self._fields(sender, account, True)
+        """Who made a request in `account`, as advisories tell it; `via` is what a crossing said.
+
+        Such a request went on to JetStream by way of this account, in this server.
+        """
+        fields = _decoded(via)
+        if fields:
+            fields["svc"] = account.name
+            fields["server"] = self.node.server_name
+            fields["cluster"] = self.node.facts.cluster
+        else:
+            fields = self._fields(sender, account, True)
         return {name: fields[name] for name in _ORDER if fields.get(name) and name != "jwt"}
 
     def _fields(self, sender: Endpoint | None, account: "Account", share: bool) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from functools import partial
 from os.path import commonprefix
 from typing import Any
 
+from tests.differ.accounts.compared import accounts
 from tests.differ.configurations import compared as configurations
 from tests.differ.histories import Step as History
 from tests.differ.histories import copies, history
@@ -162,6 +163,7 @@ KINDS["requests"] = partial(histories, requests, world=REQUESTS)
 KINDS["copies"] = partial(histories, copies)
 KINDS["configurations"] = configurations
 KINDS["starts"] = starts
+KINDS["accounts"] = accounts
 
 
 def run(kind: str, seeds: Iterable[int], most: int) -> tuple[list[str], int]:

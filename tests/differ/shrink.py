@@ -10,11 +10,13 @@ BUDGET_S = 15.0
 """How long one list is made smaller."""
 
 
-def shrunk(steps: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
+def shrunk(
+    steps: Sequence[T], fails: Callable[[list[T]], bool], budget_s: float = BUDGET_S
+) -> list[T]:
     """The steps without all that can be left out while `fails` stays true."""
     kept = list(steps)
     size = len(kept)
-    end = time.monotonic() + BUDGET_S
+    end = time.monotonic() + budget_s
     while size >= 1:
         at = 0
         while at < len(kept) and time.monotonic() < end:

@@ -1,0 +1,51 @@
+"""What differs by intention between made-up accounts on both servers, each with its reason."""
+
+import json
+import re
+from itertools import combinations
+
+from headwater.edge.subjects.tokens import overlap
+from tests.differ.accounts.steps import Step
+from tests.differ.accounts.worlds import Part
+
+ACCOUNTS = {
+    "end for a token": "nats-server takes the `>` of a subscription for a token that `*` allows, "
+    "and delivers what is longer. Here that is not heard",
+    "two ways": "an import that may be of two exports is right by either of them. nats-server "
+    "judges it by one, which is chance",
+}
+"""A name, and the reason."""
+
+_ENDS = re.compile(rb"SUB \S*>\s+(?:\S+ )?(\d+)\r\n")
+
+
+def intended(
+    parts: list[Part], wanted: list[Step], number: int, ours: dict[str, list[str]],
+    theirs: dict[str, list[str]],
+) -> str:  # fmt: skip
+    """The name of the difference when it is one by intention; otherwise empty. Step -1 is the
+    start."""
+    if number < 0:
+        return "two ways" if "import not authorized" in str(theirs) and _two_ways(parts) else ""
+    unlike = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+    ends = {
+        f"{step.conn} {sid.decode()}"
+        for step in wanted[: number + 1]
+        for sid in _ENDS.findall(step.data)
+    }
+    ruled = any("subscribe" in text and "*" in text for _, _, text in parts)
+    heard = all(set(ours.get(key, [])) < set(theirs.get(key, [])) for key in unlike)
+    return "end for a token" if ruled and heard and ends.issuperset(unlike) else ""
+
+
+def _two_ways(parts: list[Part]) -> bool:
+    exports = [
+        (account, kind, json.loads(text)[kind])
+        for account, which, text in parts
+        for kind in ("stream", "service")
+        if which == "exports" and kind in json.loads(text)
+    ]
+    return any(
+        one[:2] == other[:2] and overlap(one[2].encode(), other[2].encode())
+        for one, other in combinations(exports, 2)
+    )

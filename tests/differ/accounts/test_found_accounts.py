@@ -1,0 +1,48 @@
+"""What generated accounts have found, as fixed worlds on both servers."""
+
+import pytest
+
+from tests.differ.accounts.compared import differs
+from tests.differ.accounts.intended import ACCOUNTS, intended
+from tests.differ.accounts.steps import Step
+from tests.differ.accounts.worlds import Part
+
+API = ("A", "exports", '{"service": "$JS.API.>"}')
+OWNER = ("A", "users", '{"user": "owner", "password": "p"}')
+GUEST = ("B", "users", '{"user": "guest", "password": "p"}')
+
+
+def login(conn: int, user: str) -> Step:
+    text = (
+        f'CONNECT {{"verbose": false, "headers": true, "user": "{user}", "pass": "p"}}\r\n'
+        f"SUB _INBOX.{conn}.> inbox\r\n"
+    )
+    return Step(conn, text.encode())
+
+
+def from_api(share: bool) -> Part:
+    more = ', "share": true' if share else ""
+    source = '{"account": "A", "subject": "$JS.API.>"}'
+    return ("B", "imports", f'{{"service": {source}, "to": "JS.A.API.>"{more}}}')
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_who_asked_by_way_of_another_account(share: bool) -> None:
+    """The advisory of a request tells the account by which it came to JetStream."""
+    parts = [OWNER, GUEST, API, from_api(share)]
+    steps = [
+        login(0, "owner"),
+        Step(0, b"SUB $JS.EVENT.ADVISORY.API 1\r\n"),
+        login(1, "guest"),
+        Step(1, b"PUB JS.A.API.STREAM.INFO.S _INBOX.1.a 0\r\n\r\n", slow=True),
+    ]
+    assert differs(parts, steps) is None
+
+
+def test_what_is_intended_is_named() -> None:
+    rules = '{"user": "owner", "password": "p", "permissions": {"subscribe": ["*"]}}'
+    steps = [login(0, "owner"), Step(0, b"SUB > q 1\r\n"), Step(1, b"PUB a.b 1\r\nx\r\n")]
+    found = intended([("A", "users", rules)], steps, 2, {}, {"0 1": ["MSG a.b"]})
+    assert found == "end for a token" and found in ACCOUNTS
+    assert not intended([OWNER], steps, 2, {}, {"0 1": ["MSG a.b"]})
+    assert not intended([("A", "users", rules)], steps, 2, {"0 1": ["MSG a.b"]}, {})
