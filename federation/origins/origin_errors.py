@@ -36,6 +36,15 @@ class Recreated(OriginError):
         super().__init__(text, {"code": 409, "err_code": IDENTITY_MISMATCH, "description": text})
 
 
+class Refilling(OriginError):
+    """The origin is a mirror that was made again, and has not got back yet what was taken of it."""
+
+    state = RECREATED
+
+    def __init__(self) -> None:
+        super().__init__("the origin is a mirror that was made again, and is behind its own origin")
+
+
 class Nobody(OriginError):
     """No one listens on the origin's API subject."""
 

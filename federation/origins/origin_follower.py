@@ -39,6 +39,7 @@ from headwater.federation.origins.origin_errors import (
     LinkChanged,
     Nobody,
     OriginError,
+    Refilling,
     Refused,
 )
 from headwater.federation.origins.origin_place import OriginPlace, PlaceKeeper
@@ -244,7 +245,7 @@ class OriginFollower:
         self.health.trouble, self.health.cause, self.health.kept_out = error.state, text, ""
         self._announce_state()
         self._warn(text)
-        longest = NOBODY_RETRY_MAX_S if isinstance(error, Nobody) else RETRY_MAX_S
+        longest = NOBODY_RETRY_MAX_S if isinstance(error, Nobody | Refilling) else RETRY_MAX_S
         pause = min(RETRY_MIN_S * 2.0 ** min(self.failures - 1, 10), longest)
         return float(pause * self._between(0.8, 1.2))
 
@@ -338,6 +339,7 @@ class OriginFollower:
             messages = int(state["messages"])
             span = int(state["first_seq"]), int(state["last_seq"])
             restored = messages > 0 and parse_time(state["first_ts"]) < created
+            behind = int(fields["mirror"]["lag"]) if fields.get("mirror") else -1
             self.health.message_bytes = int(state["bytes"]) / messages if messages else 0.0
         except LinkChanged:
             raise
@@ -347,6 +349,8 @@ class OriginFollower:
             return
         identity = name_hash(format_time(created))
         place = self.place
+        if behind >= 0:
+            place.await_refill(identity, span[1], behind)
         if not self.mirror and restored and place.identity and not place.knows(identity):
             await place.meet_restored(request.message_subject(), span, created, identity)
         place.meet(identity)

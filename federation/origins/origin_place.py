@@ -12,7 +12,7 @@ from headwater.edge.jetstream.model.models import StreamSource
 from headwater.edge.jetstream.model.times import format_time, parse_time
 from headwater.edge.storage.format.errors import Damaged
 from headwater.federation.origins.origin_cursor import Cursor, EarlierOrigin
-from headwater.federation.origins.origin_errors import Recreated
+from headwater.federation.origins.origin_errors import Recreated, Refilling
 from headwater.federation.origins.origin_history import TIME_MAX, Mark, OriginHistory
 from headwater.federation.origins.origin_questions import OriginQuestions
 from headwater.federation.origins.origin_request import StartPoint, source_parts
@@ -193,6 +193,14 @@ class OriginPlace:
         found = next((one for one in self.earlier if one.identity == identity), None)
         self.earlier = [one for one in self.earlier if one is not found]
         return found
+
+    def await_refill(self, identity: str, last: int, behind: int) -> None:
+        """The origin of that identity is a mirror, which ends at `last` and lacks `behind` messages
+        of its own origin. One that was made again gets what was taken here a second time: only
+        then can the two be compared. Raises Refilling."""
+        known = not self.identity or self.knows(identity)
+        if not self.mirror and not known and last <= self.seq and (behind or not last):
+            raise Refilling
 
     async def meet_restored(
         self, subject: str, span: tuple[int, int], created: int, identity: str
