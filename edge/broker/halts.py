@@ -16,6 +16,8 @@ HALTS_MAX = cython.declare(cython.Py_ssize_t, 64)
 # since each message is compared with all patterns of its account.
 HELD_MAX = cython.declare(cython.Py_ssize_t, 1024)
 HELD_EACH = cython.declare(cython.Py_ssize_t, 65)
+# A longer key is passed over: as long as a client's line may be, unless it is set otherwise.
+KEY_MAX = cython.declare(cython.Py_ssize_t, 4096)
 # A peer forgets after a while what it was asked, so that a word which went astray costs no more.
 # While the receiver still has no room, it is asked again before that.
 HELD_S = 10.0
@@ -99,7 +101,7 @@ class Halts:
         no key is passed over."""
         account, _, subject = key.partition(b" ")
         pattern: bytes | None = subject or None
-        if pattern is not None and not is_valid(pattern, len(pattern)):
+        if len(key) > KEY_MAX or pattern is not None and not is_valid(pattern, len(pattern)):
             return
         gates: dict = self.held.get(account, {})
         gate: Gate = gates.get(pattern)
