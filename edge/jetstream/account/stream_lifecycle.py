@@ -1,5 +1,6 @@
 """Making, changing, recovering and deleting streams: where a stream meets its node and account."""
 
+import logging
 from collections.abc import Awaitable
 from typing import Any, Protocol, cast
 
@@ -23,6 +24,8 @@ from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.segments.file_store import FileStore
+
+log = logging.getLogger("headwater.jetstream")
 
 REPLACED = "Leadership Change"
 """What waiting pulls hear of a stream that another node leads, or another one replaces."""
@@ -168,6 +171,26 @@ def detach(js: StreamOwner, stream: Stream, reason: str = REPLACED) -> None:
             # Its state goes with the store; a leader that was cannot propose that.
             consumer.key = b""
     stop(stream, reason, deleted=True)
+
+
+def rest(js: StreamOwner, stream: Stream, reason: str) -> None:
+    """End a stream of this node alone, which `recover` brings back while the node runs."""
+    commit_log = stream_states.log_of(stream)
+    kept = [one for one in stream.consumers.values() if one.key]
+    states = [(one.owner, one.key, one.save_whole()) for one in kept]
+    detach(js, stream, reason)
+    if commit_log is None:
+        return
+    for owner, key, value in states:
+        commit_log.encode_with(owner, key, None)
+        try:
+            commit_log.put_state(owner, key, value)
+        except StoreError as error:
+            log.warning(
+                "the state %r of stream %s is not written (%s): its consumer is served again "
+                "after the node's next start",
+                key, stream.name, error,
+            )  # fmt: skip
 
 
 def recover(js: StreamOwner, meta: bytes, store: Any) -> Stream:

@@ -141,6 +141,8 @@ class NodeJetStream:
         """Called with each new consumer that is led here."""
         self.cluster_view: Any = None
         """Facts for monitoring, on a node of a cluster; see `hub.node.cluster_view`."""
+        self._resting: dict[str, list[tuple[str, bytes, Any]]] = {}
+        """By account that has no JetStream: name, meta and store of the streams it had."""
         self._denials: dict[str, Any] = {}
         """Of the accounts that are told that they have no JetStream."""
         self.granted: Callable[[str], AccountJetStreamOptions | None] = self._configured
@@ -215,22 +217,27 @@ class NodeJetStream:
                 self._on_replica(found)
                 continue
             js = self.account_js(found.account)
-            try:
-                stream_lifecycle.recover(js, found.meta, found.store)
-                recovered += 1
-            except Exception as error:
-                # Whatever is wrong with one stream, the others and the node go on.
-                log.error(
-                    "stream '%s' is kept, and not served: %s; mend that, and start the node again",
-                    found.label,
-                    error,
-                )
-                stream_lifecycle.abandon(js, found.name)
-                text = f"stream '{found.label}' is kept but not served: {error}"
-                self.storage.report(Problem(ProblemKind.UNSERVED, text, found.label))
+            recovered += self._recover(js, found.name, found.meta, found.store)
         self.age_watch.start()
         if recovered:
             log.info("  Restored %d streams", recovered)
+
+    def _recover(self, js: AccountJetStream, name: str, meta: bytes, store: Any) -> bool:
+        """Bring one stream back; whether it is served. Whatever is wrong with it, the others and
+        the node go on."""
+        label = f"{js.name} > {name}"
+        try:
+            stream_lifecycle.recover(js, meta, store)
+        except Exception as error:
+            log.error(
+                "stream '%s' is kept, and not served: %s; mend that, and start the node again",
+                label, error,
+            )  # fmt: skip
+            stream_lifecycle.abandon(js, name)
+            text = f"stream '{label}' is kept but not served: {error}"
+            self.store().report(Problem(ProblemKind.UNSERVED, text, label))
+            return False
+        return True
 
     def _on_replica(self, found: Any) -> None:
         """A replica of a cluster's stream is stored here, and this node runs alone."""
@@ -327,6 +334,8 @@ class NodeJetStream:
         found = self.account_js(account.name)
         if limits is not None:
             found.set_limits(limits)
+        for name, meta, store in self._resting.pop(account.name, []):
+            self._recover(found, name, meta, store)
         if found.router is None:
             found.router = Router(found, self.routes(), self.domain)
             found.router.listen()
@@ -335,7 +344,7 @@ class NodeJetStream:
     def deny(self, account: Account, *, system: bool = False) -> None:
         """Tell the clients of an account without JetStream so, instead of leaving them waiting.
 
-        What an account has stored while it had JetStream stays, and takes nothing more.
+        What an account has stored while it had JetStream stays on disk, and is not served.
         """
         if account.name in self._denials:
             return
@@ -355,6 +364,24 @@ class NodeJetStream:
         if had is not None:
             had.silence()
             had.set_limits(NOTHING_GRANTED)
+            if not self.clustered:
+                self._rest(had)
+
+    def _rest(self, js: AccountJetStream) -> None:
+        """Let the streams of an account live no more until it has JetStream again. As with
+        nats-server, those in memory are gone."""
+        resting = self._resting.setdefault(js.name, [])
+        for stream in list(js.streams.values()):
+            meta = self.store().meta_of(stream.store)
+            stream_lifecycle.rest(js, stream, "Server Shutdown")
+            if meta is not None:
+                resting.append((stream.name, meta, stream.store))
+                continue
+            log.warning(
+                "Account %r has no JetStream any more: its stream %r, which was in memory, is gone",
+                js.name, stream.name,
+            )  # fmt: skip
+            self.store().delete_stream(stream.store)
 
     def leave(self) -> None:
         """Serve nothing any more in a node that goes on; `shutdown` closes what is stored."""
