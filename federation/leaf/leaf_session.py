@@ -265,7 +265,7 @@ class LeafSession:
         if not word:
             return
         wide = word + b".>"
-        conn.keep_interest((wide, WIDE), conn.account, RemoteSub(conn, wide, None, 1))
+        conn.keep_interest((wide, WIDE), conn.account, WideSub(conn, wide, None, 1))
         for key in keys:
             conn.account.remove(conn.subs.pop(key))
         log.warning(
@@ -288,6 +288,12 @@ class LeafSession:
         self.retry_delay = DENIED_DELAY_S
         verb = "Publish" if action == "Publish" else "Subscription"
         conn.fail(f'Permissions Violation for {verb} to "{text}"', "Protocol Violation")
+
+
+class WideSub(RemoteSub):
+    """What is kept in the place of many subjects of the peer."""
+
+    stands_for_others = True
 
 
 class HubSession(LeafSession):

@@ -24,8 +24,9 @@ from headwater.edge.jetstream.model.requests import (
     check_level,
     is_json,
 )
+from headwater.edge.jetstream.progress.consumer_setup import is_replicated
 from headwater.edge.kernel.kernel import CallbackSink
-from headwater.hub.api.cluster import ELECTION_SECONDS, Cluster, is_replicated, node_number
+from headwater.hub.api.cluster import ELECTION_SECONDS, Cluster, node_number
 from headwater.hub.api.moves import Moves
 from headwater.hub.api.relay import HEARD, META, Copy, Passing, Relay
 from headwater.hub.api.stream_requests import StreamRequests

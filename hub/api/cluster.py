@@ -20,6 +20,7 @@ from headwater.edge.jetstream.model.models import (
 )
 from headwater.edge.jetstream.model.times import format_time
 from headwater.edge.jetstream.node.node import NodeJetStream
+from headwater.edge.jetstream.progress.consumer_setup import is_replicated
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.hub.cluster.peers import number_of, peer_of
 from headwater.hub.cluster.transport import Transport
@@ -394,15 +395,6 @@ class Cluster:
             lag = max(raft.log.last - progress.match, 0) if progress is not None else 0
             info.replicas.append(self._peer(number, lag == 0, lag))
         return info
-
-
-def is_replicated(consumer: Any) -> bool:
-    """Whether a consumer is to have as many replicas as its replicated stream. One that asks for a
-    single one has no election, though its state is with the stream's."""
-    config, stream = consumer.config, consumer.stream
-    ephemeral = not config.durable_name and stream.config.retention == "limits"
-    alone = config.num_replicas == 1 or (ephemeral and not config.num_replicas)
-    return bool(stream.group) and not alone
 
 
 def group_name(config: StreamConfig, assignment: Assignment) -> str:

@@ -196,8 +196,12 @@ class Applier:
                 js.check_reservation(config, None)
             stream_lifecycle.create(js, config, assignment.incarnation, assignment.created_ns)
             self.jetstream.advisories.stream_action(js.streams[assignment.name], "create")
-        elif stream.config != config:
+            return
+        changed = stream.config != config
+        if changed:
             stream_lifecycle.update(js, stream, config)
+        known = self.done.get(assignment.incarnation, assignment.version)
+        if changed or assignment.version > known:
             self.jetstream.advisories.stream_action(stream, "modify")
 
     def _give_way(self, js: AccountJetStream, stream: Stream) -> None:

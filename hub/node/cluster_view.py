@@ -5,9 +5,10 @@ from typing import Any
 from headwater.edge.jetstream.consumer.consumer_recovery import of_replica
 from headwater.edge.jetstream.model.models import ClusterInfo
 from headwater.edge.jetstream.model.times import ZERO_TIME
+from headwater.edge.jetstream.progress.consumer_setup import is_replicated
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX
-from headwater.hub.api.cluster import Cluster, is_replicated
+from headwater.hub.api.cluster import Cluster
 from headwater.hub.cluster.peers import peer_of
 from headwater.hub.meta.assignment import META_GROUP, NO_GROUP, Assignment
 from headwater.hub.meta.state import Known

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from headwater.hub.api.cluster import Cluster, is_replicated
+from headwater.edge.jetstream.progress.consumer_setup import is_replicated
+from headwater.hub.api.cluster import Cluster
 from headwater.hub.cluster.peers import peer_of
 from headwater.hub.meta.assignment import Assignment
 

@@ -83,8 +83,11 @@ async def create_later(js: AccountJetStream, wanted: StreamRequest) -> StreamCre
 
 def created(info: StreamInfo, did_create: bool = True) -> StreamCreated:
     """The answer that a stream was made, or was there already. How its mirror or sources are says
-    nothing yet."""
+    nothing yet: a stream that was made just now has missed nothing, and heard of nobody."""
     stream_config.hide_links(info.config)
+    if did_create:
+        for link in [*([info.mirror] if info.mirror is not None else []), *info.sources]:
+            link.lag, link.active = 0, -1
     fields = {name: getattr(info, name) for name in StreamInfo.__struct_fields__}
     return StreamCreated(**fields, did_create=did_create)
 

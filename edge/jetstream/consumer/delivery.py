@@ -699,9 +699,17 @@ class Delivery(Demand):
         """What was delivered so far, for a consumer that starts with a list of sequences."""
         self.at.delivered_seq = self.at.floor_seq = sequence
 
+    def clear_floor(self) -> None:
+        """Have no ack floor before the first ack, after the start was set."""
+        self.at.floor_seq = 0
+
     def reset(self, sequence: int) -> int:
         """Deliver again from `sequence`, 0 for behind the ack floor; returns the sequence."""
         target: cython.ulonglong = sequence if sequence else self.at.floor_seq + 1
+        first: cython.pointer(PendingEntry)
+        if not sequence and not self.at.floor_cseq and not self.at.floor_seq:
+            first = self.pending.first()
+            target = self.at.delivered_seq + 1 if first == cython.NULL else first.sequence
         if target == 0:
             target = 1
         self.reset_to(target)

@@ -65,3 +65,4 @@ cdef class Demand(Consumer):
     cdef long long tend_idle(self, long long now) except? -1
     cdef long long pending_batch(self) except -1
     cpdef bint interested(self) except -1
+    cdef bint listens(self, tuple sinks) except -1

@@ -173,18 +173,18 @@ class Demand(Consumer):
     def interested(self) -> cython.bint:
         """See whether somebody listens on the deliver subject; called when interest changed."""
         match: Match
-        found: cython.bint
+        found: cython.bint = False
         if self.deleted or self.deliver_subject is None:
             return False
         match = self.match = self.account.match(self.deliver_subject, len(self.deliver_subject))
         self.generation = self.account.generation
         self.inside = match_inside(match)
-        found = bool(match.plain) or bool(match.queues)
-        if self.deliver_group is not None:
-            found = False
+        if self.deliver_group is None:
+            found = self.listens(match.plain)
+        else:
             for group in match.queues:
                 if cython.cast(Sink, group[0]).queue == self.deliver_group:
-                    found = True
+                    found = found or self.listens(group)
         if found != self.active:
             self.active = found
             self.active_ns = self.kernel.monotonic_ns()
@@ -193,6 +193,19 @@ class Demand(Consumer):
             elif self.threshold:
                 self.arm(self.active_ns + self.threshold)
         return found
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def listens(self, sinks: tuple) -> cython.bint:
+        """Whether one of `sinks` wants this deliver subject itself. As with nats-server, who wants
+        it among others does not count: a monitor on `>` starts no consumer."""
+        for item in sinks:
+            if cython.cast(Sink, item).subject == self.deliver_subject:
+                return True
+            # A leaf link's peer may have asked for it, and something wider is kept in its place.
+            if cython.cast(Sink, item).remote and getattr(item, "stands_for_others", False):
+                return True
+        return False
 
     @cython.cfunc
     @cython.exceptval(check=False)

@@ -239,6 +239,8 @@ def _go_text(text: str, kind: type[Any], raw: Any = None) -> str:
     if path.endswith("[...]"):
         path = _of_key(raw, path.removesuffix("[...]"))
     wanted = _go_type(kind, path) or _GO_TYPES.get(found[1].split(" ")[0], found[1])
+    if path.rsplit(".", 1)[-1] in _TIME_KEYS:
+        wanted = "time.Time"
     field = f"{_go_name(kind)}.{path}"
     target = field if path[-1:].isdigit() else f"Go struct field {field}"
     return f"json: cannot unmarshal {value} into {target} of type {wanted}"

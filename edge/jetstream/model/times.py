@@ -12,10 +12,32 @@ _LEAST_NS, _MOST_NS = -(1 << 63), (1 << 63) - 1
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?"
+    r"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?"
     r"(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)",
     re.ASCII,
 )
+_ESCAPED = {0x22: '\\"', 0x5C: "\\\\"}
+_LAYOUT_TEXT = "2006-01-02T15:04:05Z07:00"
+_TWO = re.compile(r"(\d\d)", re.ASCII)
+_LAYOUT: list[tuple[str, re.Pattern[str], str, int, int]] = [
+    ("2006", re.compile(r"(\d{4})", re.ASCII), "", 0, 0),
+    ("-", re.compile("-"), "", 0, 0),
+    ("01", _TWO, "month", 1, 12),
+    ("-", re.compile("-"), "", 0, 0),
+    ("02", _TWO, "", 0, 0),
+    ("T", re.compile("T"), "", 0, 0),
+    ("15", re.compile(r"(\d\d?)", re.ASCII), "hour", 0, 23),
+    (":", re.compile(":"), "", 0, 0),
+    ("04", _TWO, "minute", 0, 59),
+    (":", re.compile(":"), "", 0, 0),
+    ("05", re.compile(r"(\d\d)(?:[.,]\d+)?", re.ASCII), "second", 0, 59),
+    ("Z07:00", re.compile(r"(?=Z|[+-]\d\d:\d\d)", re.ASCII), "", 0, 0),
+    ("Z07:00", re.compile(r"Z|[+-](\d\d)(?=:)", re.ASCII), "time zone offset hour", 0, 23),
+    ("Z07:00", re.compile(r":(\d\d)|", re.ASCII), "time zone offset minute", 0, 59),
+]
+"""What `time.Parse` of Go reads one after the other: how its layout has it, what fits, and for a
+number with a range its name and the range."""
+
 # The calendar of the wire has a year 0, as long as the year 4; that of Python begins with 1.
 _FOUR_YEARS_S = (4 * 365 + 1) * 86400
 DURATION_CHARS_MAX = 200
@@ -62,9 +84,12 @@ def exact_time(text: str) -> int:
     """RFC 3339 text of the years 0 to 9999 as ns since the Unix epoch. Raises ValueError."""
     found = _TIME.fullmatch(text)
     if found is None:
-        raise ValueError(f'parsing time "{text}" as RFC 3339 failed')
+        raise ValueError(_refusal(text))
     year, month, day, hour, minute, second = (int(found[i]) for i in range(1, 7))
-    moment = datetime(year or 4, month, day, hour, minute, second, tzinfo=UTC)
+    try:
+        moment = datetime(year or 4, month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError:
+        raise ValueError(_refusal(text)) from None
     seconds = int((moment - _EPOCH) // timedelta(seconds=1))
     if not year:
         seconds -= _FOUR_YEARS_S
@@ -76,10 +101,34 @@ def exact_time(text: str) -> int:
     return seconds * SECOND + fraction
 
 
+def _refusal(text: str) -> str:
+    """Why `text` is no time, as Go's `time.Parse` says it."""
+    intro, rest = f'parsing time "{_quoted(text)}"', text
+    for layout, pattern, name, least, most in _LAYOUT:
+        found = pattern.match(rest)
+        if found is None:
+            return f'{intro} as "{_LAYOUT_TEXT}": cannot parse "{_quoted(rest)}" as "{layout}"'
+        if name and found[1] and not least <= int(found[1]) <= most:
+            return f"{intro}: {name} out of range"
+        rest = rest[found.end() :]
+    return f'{intro}: extra text: "{_quoted(rest)}"' if rest else f"{intro}: day out of range"
+
+
+def _quoted(text: str) -> str:
+    """`text` between quotation marks, as the errors of `time.Parse` have it."""
+    shown = []
+    for byte in text.encode("utf-8", "replace"):
+        plain = 0x20 <= byte < 0x7F
+        shown.append(_ESCAPED.get(byte, chr(byte)) if plain else f"\\x{byte:02x}")
+    return "".join(shown)
+
+
 def canonical_time(text: str) -> str:
     """RFC 3339 text as answers write it: nine digits at most, no zeros at their end, Z for no
     offset. Raises ValueError."""
     exact_time(text)
+    if text[12] == ":":
+        text = f"{text[:11]}0{text[11:]}"
     digits = re.match(r"[\d]+", text[20:])
     fraction = digits[0][:9].rstrip("0") if digits and text[19] in ".," else ""
     zone = "Z" if text.endswith(("Z", "+00:00", "-00:00")) else text[-6:]

@@ -273,8 +273,9 @@ class Consumer(StreamObserver):
         """Move the ack floor after an entry was dropped."""
         entry: cython.pointer(PendingEntry) = self.pending.first()
         if entry == cython.NULL:
-            self.at.floor_cseq = self.at.next_cseq - 1
-            self.at.floor_seq = max(self.at.floor_seq, self.at.delivered_seq)
+            if self.at.next_cseq > 1:
+                self.at.floor_cseq = self.at.next_cseq - 1
+                self.at.floor_seq = max(self.at.floor_seq, self.at.delivered_seq)
         elif was_first:
             self.at.floor_cseq = entry.consumer_seq - 1
             self.at.floor_seq = entry.sequence - 1

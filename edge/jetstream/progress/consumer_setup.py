@@ -48,6 +48,15 @@ def pause_end(config: Any) -> int:
     return max(parse_time(config.pause_until), 0) if config.pause_until else 0
 
 
+def is_replicated(consumer: Any) -> bool:
+    """Whether a consumer is to have as many replicas as its replicated stream. One that asks for a
+    single one has no election, though its state is with the stream's."""
+    config, stream = consumer.config, consumer.stream
+    ephemeral = not config.durable_name and stream.config.retention == "limits"
+    alone = config.num_replicas == 1 or (ephemeral and not config.num_replicas)
+    return bool(stream.group) and not alone
+
+
 def pin_client(consumer: Any, request: Any) -> None:
     """Pin the client behind a pull request (ADR-42)."""
     request.pin = draw_text(consumer.stream.kernel.chance)

@@ -9,6 +9,13 @@ from headwater.edge.jetstream.progress import consumer_setup as setup
 
 def set_start(consumer: Any) -> None:
     """Set the position of a consumer that has delivered nothing yet."""
+    _set_position(consumer)
+    if consumer.config.ack_policy != "none" and setup.is_replicated(consumer):
+        # Where nats-server replicates progress, the floor is 0 until an ack moves it.
+        consumer.clear_floor()
+
+
+def _set_position(consumer: Any) -> None:
     config = consumer.config
     if config.deliver_policy == "last_per_subject" and _many_per_subject(consumer.stream):
         _start_last_per_subject(consumer, consumer.stream.store.last_seq)

@@ -106,6 +106,22 @@ async def test_subjects_that_begin_alike_become_one_and_all_messages_arrive(lab:
         assert shown["wide"] == ["devices.>"]
 
 
+async def test_a_push_consumer_delivers_to_whom_a_wide_subject_stands_for(lab: Lab) -> None:
+    """Who wants a wider subject starts no consumer, but here the peer had named the very one."""
+    hub = CrowdedHub([f"devices.{n}.cmd" for n in range(10 * BOUND)])
+    more = f'headwater {{ profile: edge }}\njetstream {{ store_dir: "{lab.directory}/js" }}'
+    async with gateway(lab, hub, more) as node:
+        assert kept(node)["wide"] == ["devices.>"]
+        client = await lab.client(client_port(node))
+        stream = {"name": "S", "subjects": ["s"], "storage": "memory"}
+        await client.request("$JS.API.STREAM.CREATE.S", json.dumps(stream).encode())
+        await client.request("s", b"m")
+        config = {"ack_policy": "none", "deliver_subject": "devices.2559.cmd", "name": "C"}
+        body = json.dumps({"stream_name": "S", "config": config}).encode()
+        await client.request("$JS.API.CONSUMER.CREATE.S.C", body)
+        await until(lambda: b"LMSG devices.2559.cmd" in hub.got, "the message reaches the hub")
+
+
 async def test_what_cannot_become_one_is_refused_and_said(
     lab: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -81,6 +81,34 @@ async def pulls(client: Client) -> bool:
     return bool((await api(client, "CONSUMER.INFO.S.c"))["num_waiting"] == 1)
 
 
+async def updates(nodes: Nodes) -> list[str]:
+    """The advisories of a stream of one node that is updated without a change."""
+    user = await connected(f"nats://a:a@127.0.0.1:{nodes.port}")
+    try:
+        await until(lambda: led(user), "there is a leader")
+        heard: list[str] = []
+
+        async def hear(message: Any) -> None:
+            heard.append(message.subject.removeprefix(PREFIX))
+
+        await user.subscribe(f"{PREFIX}STREAM.*.S", cb=hear)
+        await user.flush()
+        one = {"name": "S", "subjects": ["s.>"], "description": "x"}
+        for request in ("CREATE", "CREATE", "UPDATE", "UPDATE"):
+            assert "error" not in await api(user, f"STREAM.{request}.S", **one)
+        assert (await api(user, "STREAM.DELETE.S"))["success"]
+        await until(lambda: heard[-1:] == ["STREAM.DELETED.S"], heard)
+        return heard
+    finally:
+        await user.close()
+
+
+async def test_an_update_without_a_change_is_told_alike(tmp_path: Path) -> None:
+    theirs, ours = await at_both(tmp_path, updates)
+    assert ours == theirs
+    assert ours == ["STREAM.CREATED.S", *["STREAM.UPDATED.S"] * 2, "STREAM.DELETED.S"]
+
+
 async def test_a_stream_is_made_changed_and_deleted_alike(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -89,7 +89,7 @@ def test_times(text: str, again: str) -> None:
 def test_zero_time() -> None:
     assert exact_time(ZERO_TIME) == ZERO_NS
     assert parse_time(ZERO_TIME) == -(1 << 63)
-    with pytest.raises(ValueError, match="RFC 3339"):
+    with pytest.raises(ValueError, match="cannot parse"):
         parse_time("yesterday")
 
 

@@ -160,6 +160,37 @@ async def test_times_that_are_none(client: Any, time: str) -> None:
     await client.api("STREAM.DELETE.S")
 
 
+@pytest.mark.parametrize(
+    "time",
+    [
+        "bad", "2026-13-01T00:00:00Z", "", 5, 1.5, True, [], {}, "2026-11-27",
+        "2026-11-27T10:00:00", "2026-02-30T10:00:00Z", "2026-01-00T10:00:00Z",
+        "2026-01-10T24:00:00Z", "2026-01-10T23:60:00Z", "2026-01-10T23:00:60Z",
+        "2026-01-10T23:00:00.Z", "2026-01-10T23:00:00zz", "2026-01-10T23:00:00Zx",
+        "2026-01-10 23:00:00Z", "2026-1-10T03:00:00Z", "2026-01-10T03:00:00+1:00",
+        "2026-01-10T03:00:00+25:00", "2029-02-29T25:00:00Z", 'a"b\\c', "\u00fc\t<&>",
+    ],
+)  # fmt: skip
+async def test_times_that_are_none_are_refused_in_the_same_words(
+    compare: Compare, time: Any
+) -> None:
+    config = {"durable_name": "T", "ack_policy": "explicit", "deliver_policy": "by_start_time"}
+    begun = {"stream_name": "S", "config": {**config, "opt_start_time": time}}
+    steps: Steps = [STREAM, CONSUMER, ("CONSUMER.CREATE.S.T", begun)]
+    steps += [("CONSUMER.PAUSE.S.D", {"pause_until": time})]
+    steps += [("STREAM.MSG.GET.S", {"start_time": time, "next_by_subj": "s.>"}), GONE]
+    await compare(steps)
+
+
+async def test_an_hour_of_one_digit_is_a_time(compare: Compare) -> None:
+    time = "2020-01-10T3:00:00Z"
+    config = {"durable_name": "T", "ack_policy": "explicit", "deliver_policy": "by_start_time"}
+    begun = {"stream_name": "S", "config": {**config, "opt_start_time": time}}
+    steps: Steps = [STREAM, CONSUMER, ("CONSUMER.CREATE.S.T", begun)]
+    steps += [("CONSUMER.PAUSE.S.D", {"pause_until": time}), GONE]
+    await compare(steps)
+
+
 async def test_times_beyond_64_bits_are_far_away(client: Any) -> None:
     await client.api(*STREAM)
     await client.request("s.a", b"1")
