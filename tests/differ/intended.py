@@ -60,8 +60,6 @@ def _once(answers: Any) -> Any:
 
 
 HISTORIES = {
-    "wildcard listener": "a push consumer delivers to whoever listens where it delivers, also by a "
-    "wildcard; nats-server takes a literal subscription only and waits in silence. Not generated",
     "group of a listener": "a push consumer that an update gave a group delivers to that group; "
     "nats-server goes on delivering to a listener without one that was there before",
     "delay of nothing": "a NAK with a delay of 0 is due at once; nats-server looks for such ones "
