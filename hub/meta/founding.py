@@ -146,6 +146,11 @@ class Founding:
         heard = self.heard.get(number)
         return heard.hello if heard is not None else None
 
+    def would_lead(self, number: int) -> bool:
+        """Whether a node is there and says that it takes a leadership."""
+        hello = self.hello_of(number)
+        return self.is_online(number) and hello is not None and hello.may_lead
+
     def awaits_streams(self) -> bool:
         """Whether a node is there that has yet to tell of streams of its own."""
         hellos = (self.hello_of(number) for number in self.present() if self.is_online(number))

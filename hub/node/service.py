@@ -138,6 +138,7 @@ class ClusterService:
         groups.on_quorum_lost = self._quorum_lost
         groups.on_change_done = self._change_done
         groups.barrier = self._when_arrived
+        groups.may_lead = founding.would_lead
         self._routes = ClusterRoutes(self.cluster)
         groups.on_deposed = self._routes.relay.deposed
         self.absences = absences = Absences(
@@ -393,7 +394,7 @@ class ClusterService:
         hellos = [(each, cluster.founding.hello_of(each[1])) for each in found]
         staying = [each for each, hello in hellos if hello and not hello.leaving]
         # Better one that has to catch up first than one whose storage takes nothing.
-        staying = [each for each, hello in hellos if hello and hello.may_lead] or staying
+        staying = [each for each in staying if cluster.founding.would_lead(each[1])] or staying
         return max(staying)[1] if staying else 0
 
     async def _leave(self) -> None:

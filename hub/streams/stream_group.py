@@ -129,6 +129,8 @@ class StreamGroup:
         self.farewell: Farewell | None = None
         self.barrier: Callable[[Callable[[], None]], None] = lambda done: done()
         """Calls back when what other nodes sent here before has arrived."""
+        self.may_lead: Callable[[int], bool] = lambda number: True
+        """Whether a node would take a leadership, by what it says of itself."""
         self.on_leader: Callable[[Stream], None] = lambda stream: None
         """The stream has begun to live here."""
         self.on_publishes: Callable[[Stream], None] = lambda stream: None
@@ -488,13 +490,15 @@ class StreamGroup:
             self.hand_over(0)
 
     def hand_over(self, to: int) -> None:
-        """Have another replica lead, 0 whichever has most. Raises NotLeader, ChangeRefused."""
+        """Have another replica lead, 0 whichever has most of those that would. Raises NotLeader,
+        ChangeRefused."""
         raft = self.raft
         if raft is None or not raft.is_leader:
             raise NotLeader(raft.leader if raft is not None else 0)
         if not to:
             voters = [node for node in raft.progress if node in raft.log.config.voters]
-            to = max(voters, key=lambda node: raft.progress[node].match, default=0)
+            progress = raft.progress
+            to = max(voters, key=lambda n: (self.may_lead(n), progress[n].match), default=0)
         if to == raft.node or to not in raft.log.config.voters:
             raise ChangeRefused(f"node {to} is no other voter")
         stream = self.stream

@@ -96,6 +96,8 @@ class StreamGroups:
         """See `StreamGroup`."""
         self.barrier: Callable[[Callable[[], None]], None] = lambda done: done()
         """See `StreamGroup`."""
+        self.may_lead: Callable[[int], bool] = lambda number: True
+        """See `StreamGroup`."""
         self.proposals = Proposals(lambda: self.driver.soon())
         self._asking: list[StreamGroup] = []
         """Replicas that are asked for something: in the next round they ask who leads."""
@@ -163,6 +165,7 @@ class StreamGroups:
         group.on_quorum_lost = lambda: self.on_quorum_lost(group.wanted)
         group.on_change_done = lambda: self.on_change_done(group.wanted)
         group.barrier = lambda done: self.barrier(done)
+        group.may_lead = lambda number: self.may_lead(number)
         group.on_deposed = lambda: self.on_deposed(group.wanted)
         group.on_leaving = lambda term: self.on_leaving(group.wanted, term)
         group.on_ending = lambda term: self.on_ending(group.wanted, term)
@@ -420,7 +423,7 @@ class StreamGroups:
         return group.followed() if group is not None else None
 
     def transfer(self, number: int, to: int) -> None:
-        """Have another replica lead, 0 whichever has most. Raises NotLeader, ChangeRefused."""
+        """As `StreamGroup.hand_over`."""
         group = self.groups.get(number)
         if group is None:
             raise NotLeader(0)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import nats
 from nats.aio.client import Client
 from nats.js.api import PubAck
@@ -145,6 +146,27 @@ async def test_a_stop_hands_leaderships_over_first(lab: Lab) -> None:
     assert elected["leader"] != f"n{leader}"
     assert (await client.jetstream().publish("r.a", b"x")).seq == 1
     await stopping
+
+
+async def test_whose_storage_is_full_is_not_asked_to_lead(lab: Lab) -> None:
+    """Whoever leads hands over to any other, and one of two that have everything is full."""
+    await lab.formed()
+    client = await lab.connect(0)
+    leader = index_of(await api(client, "STREAM.CREATE.R", **R))
+    await until(lambda: current(lab, "R", 3))
+    cluster = lab.cluster(leader)
+    known = cluster.state.stream("$G", "R")
+    assert known is not None and cluster.groups is not None
+    group = cluster.groups.groups[known.assignment.group]
+    assert group.raft is not None
+    progress = group.raft.progress
+    first, other = (number for number in progress if number != cluster.number)
+    await until(lambda: progress[first].match == progress[other].match)
+    heard = cluster.founding.heard[first]
+    heard.hello = msgspec.structs.replace(heard.hello, full=True)
+    group.hand_over(0)
+    await until(lambda: cluster.leader_of(known.assignment) not in (0, cluster.number))
+    assert cluster.leader_of(known.assignment) == other
 
 
 async def test_a_leader_that_is_left_alone_says_so(lab: Lab) -> None:
