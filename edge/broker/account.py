@@ -353,6 +353,16 @@ class Account:
                 return sink
         return chosen
 
+    def answer(self, reply: bytes, payload: bytes, headers: bytes = b"") -> None:
+        """Answer for a service that the servers have for each account; see `send`.
+
+        Like an answer from another account it goes where this account's mappings lead it, maybe
+        nowhere.
+        """
+        to: bytes = self.mapped(reply)
+        if to:
+            self.send(to, payload, b"", headers)
+
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def send(

@@ -248,7 +248,10 @@ class Responder:
         block = b""
         if len(payload) >= _GZIP_BYTES_MIN and _accepts_gzip(headers):
             payload, block = gzip.compress(payload), _GZIP_HEADERS
-        account.send(reply, payload, b"", block, own=own)
+        if own:
+            account.send(reply, payload, b"", block, own=True)
+        else:
+            account.answer(reply, payload, block)
 
 
 def _accepts_gzip(headers: bytes) -> bool:

@@ -250,8 +250,10 @@ class Responses(Sink):
         self.delivered += 1
         if response.measured is not None:
             self.unwatch(response).answered(sender)
-        copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(response.reply))
-        copy.subject_len = PyBytes_GET_SIZE(response.reply)
+        # It goes where the requester's mappings lead it.
+        to: bytes = response.account.mapped(response.reply)
+        copy.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(to))
+        copy.subject_len = PyBytes_GET_SIZE(to)
         # Whoever answers has no say in the requester's account, nor has a request by its reply.
         copy.via = MADE
         if m.reply_len and not is_ack(m):
@@ -260,7 +262,9 @@ class Responses(Sink):
             reply = back.expect(self.account, reply, response.export, None)
             copy.reply = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(reply))
             copy.reply_len = PyBytes_GET_SIZE(reply)
-        count = self.crossing.cross(response.account, cython.address(copy), sender, chain)
+        count = 0
+        if copy.subject_len:
+            count = self.crossing.cross(response.account, cython.address(copy), sender, chain)
         if count == 0 or m.size == 0 or response.export.kind == SINGLE:
             self.forget(subject)
         else:

@@ -102,7 +102,7 @@ class Router:
         """Refuse a request that has no place to wait; the system account hears how many were."""
         if reply:
             refusal = {"error": errors.CLUSTER_NOT_AVAIL.error().wire()}
-            self.account_js.account.send(reply, msgspec.json.encode(refusal))
+            self.account_js.account.answer(reply, msgspec.json.encode(refusal))
         self.overload += 1
         if self.overload == 1:
             self.account_js.account.kernel.loop.call_soon(self.report_overload)
@@ -244,7 +244,7 @@ class Router:
     def send(self, context: Context, body: bytes, block: bytes = b"") -> None:
         """Publish an answer."""
         if context.reply:
-            self.account_js.account.send(context.reply, body, b"", block)
+            self.account_js.account.answer(context.reply, body, block)
 
     def audit(self, context: Context, answer: bytes) -> None:
         """Tell who asked what, and what was answered. Reads of messages are not told."""

@@ -59,7 +59,7 @@ class Denial:
             "error": errors.NOT_ENABLED_FOR_ACCOUNT.error().wire(),
             **REFUSED.get(kind, {}),
         }
-        self.account.send(reply, msgspec.json.encode(answer))
+        self.account.answer(reply, msgspec.json.encode(answer))
 
     def concerns(self, name: str, sender: object) -> bool:
         """Whether the system account of this node answers a request."""

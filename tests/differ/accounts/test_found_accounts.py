@@ -39,6 +39,35 @@ def test_who_asked_by_way_of_another_account(share: bool) -> None:
     assert differs(parts, steps) is None
 
 
+ASKED = (
+    "$SYS.REQ.USER.INFO", "$JS.API.INFO", "$JS.API.STREAM.INFO.NONE", "JS.A.API.INFO", "service",
+    "$JS.API.DIRECT.GET.S", "x.stored",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_answers_go_where_the_own_mappings_lead(asked: str) -> None:
+    """What comes from another account, or from a service of the servers, is mapped; what a stream
+    or a consumer answers is not."""
+    service = ("B", "imports", '{"service": {"account": "A", "subject": "service"}}')
+    parts = [
+        OWNER, GUEST, API, from_api(False), service,
+        ("A", "exports", '{"service": "service"}'),
+        ("B", "mappings", '"_INBOX.1.*": "mapped.$1"'),
+    ]  # fmt: skip
+    body = '{"name":"S","subjects":["x.>"],"storage":"memory","allow_direct":true}'
+    steps = [
+        login(0, "owner"),
+        Step(0, b"SUB service 1\r\n"),
+        login(1, "guest"),
+        Step(1, b"SUB mapped.* 1\r\n"),
+        Step(1, f"PUB $JS.API.STREAM.CREATE.S made {len(body)}\r\n{body}\r\n".encode(), slow=True),
+        Step(1, f"PUB {asked} _INBOX.1.a 14\r\n{{\"last_seq\":1}}\r\n".encode(), slow=True),
+        Step(0, b"PUB @ 2\r\nhi\r\n", which=1),
+    ]
+    assert differs(parts, steps) is None
+
+
 def test_what_is_intended_is_named() -> None:
     rules = '{"user": "owner", "password": "p", "permissions": {"subscribe": ["*"]}}'
     steps = [login(0, "owner"), Step(0, b"SUB > q 1\r\n"), Step(1, b"PUB a.b 1\r\nx\r\n")]
