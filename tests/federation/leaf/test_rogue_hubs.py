@@ -118,9 +118,9 @@ async def test_a_flood_of_control_lines_leaves_others_their_turn(line: bytes) ->
 
 @pytest.mark.parametrize("websocket", [False, True])
 async def test_what_inflates_much_leaves_others_their_turn(websocket: bool) -> None:
-    """One read brings 16 MiB of messages. A turn takes as many as a read without compression."""
+    """One read brings 6 MiB of messages. A turn takes as many as a read without compression."""
     link, message = OneEnd(), b"LMSG plain 0\r\n\r\n"
-    count = (16 << 20) // len(message)
+    count = (6 << 20) // len(message)
     content = message * count
     ours, theirs = socket.socketpair()
     link.conn.attach(ours)
