@@ -176,6 +176,37 @@ async def test_an_edge_finds_its_hub_and_has_to_log_in(lab: Lab) -> None:
     assert [each["node_id"] for each in found if each["cluster"] == label] == [hub.server_id]
 
 
+async def test_a_hub_that_starts_again_elsewhere_is_found_beside_a_rogue(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """Two are announced for one plant. The true one stops, and starts at another port, three
+    times; the other one, which has a key of its own, never sees a link."""
+    label, service = f"test-{secrets.token_hex(4)}", "_hwtest._tcp.local."
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+        certificate(tmp_path / name, "hub.plant")
+    listener = (
+        "leafnodes {{ listen: 127.0.0.1:-1, authorization {{ user: leaf, password: right }}, "
+        'tls {{ cert_file: "{0}/cert.pem", key_file: "{0}/key.pem" }} }}\n'
+        f'headwater {{{{ discovery {{{{ enabled: true, service: "{service}", cluster: {label} '
+        "}} }}"
+    ).format
+    rogue_hub = await lab.node(listener(tmp_path / "theirs"))
+    edge = await lab.node(
+        f'leafnodes {{ reconnect: "100ms", remotes [ {{ url: "discover://leaf:right@{label}", '
+        f'hub_pins: ["{pin_of(tmp_path / "ours")}"] }} ] }}\n'
+        f'headwater {{ discovery {{ enabled: true, service: "{service}" }} }}'
+    )
+    ports = set()
+    for turn in range(4):
+        hub = await lab.node(listener(tmp_path / "ours"))
+        ports.add(leaf_service(hub).listener.port)
+        await until(lambda hub=hub: leafs(hub) and leafs(edge), f"the hub is linked, turn {turn}")
+        assert not leafs(rogue_hub)
+        await hub.stop()
+    assert len(ports) == 4
+
+
 def test_instance_names_are_one_label() -> None:
     assert instance_name("a.b") == "a-b"
     assert len(instance_name("ä" * 80).encode()) <= 63
