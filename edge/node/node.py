@@ -15,11 +15,11 @@ from headwater.edge.broker.listeners.listener import Listener, ListenError, show
 from headwater.edge.broker.listeners.tls_context import ListenerContexts, listener_contexts
 from headwater.edge.broker.logins.sessions import Sessions
 from headwater.edge.conf.auth_config import auth_config
-from headwater.edge.conf.options import AccountJetStreamOptions, OCSPPeerOptions, Options
+from headwater.edge.conf.options import OCSPPeerOptions, Options
 from headwater.edge.facts.info import NodeFacts
 from headwater.edge.facts.version import NATS_LEVEL, VERSION
 from headwater.edge.kernel.kernel import Kernel
-from headwater.edge.node.account_terms import terms_of
+from headwater.edge.node.account_terms import NOTHING, AccountTerms, terms_of
 from headwater.edge.node.jetstream_switch import JetStreamSwitch
 from headwater.edge.node.lame_duck import lame_duck
 from headwater.edge.node.launch_files import PidFileError, remove_files, write_files
@@ -156,10 +156,12 @@ class Node:
         registry.apply_limits(account)
         for session in registry.of_account(account):
             session.apply_limits()
-        self._serve_jetstream(account, terms.jetstream)
+        self._serve_jetstream(account, terms)
 
-    def _serve_jetstream(self, account: Account, granted: AccountJetStreamOptions | None) -> None:
-        """Give an account its JetStream API, or the answer that it has none."""
+    def _serve_jetstream(self, account: Account, terms: AccountTerms) -> None:
+        """Give an account its JetStream API, or the answer that it has none. Its streams rest when
+        its terms say so, and not when they are unknown or have expired."""
+        granted = terms.jetstream
         if self.jetstream is None:
             return
         if account.system:
@@ -170,6 +172,8 @@ class Node:
             self.jetstream.withdraw(account)
         else:
             self.jetstream.deny(account)
+        if granted is None and terms is not NOTHING and not account.system:
+            self.jetstream.rest(account)
 
     # --- start ---
 

@@ -364,12 +364,13 @@ class NodeJetStream:
         if had is not None:
             had.silence()
             had.set_limits(NOTHING_GRANTED)
-            if not self.clustered:
-                self._rest(had)
 
-    def _rest(self, js: AccountJetStream) -> None:
-        """Let the streams of an account live no more until it has JetStream again. As with
-        nats-server, those in memory are gone."""
+    def rest(self, account: Account) -> None:
+        """Let the streams of an account live no more until `enable`. As with nats-server, those in
+        memory are gone. In a cluster groups say which streams live."""
+        js = self.accounts.get(account.name)
+        if js is None or self.clustered:
+            return
         resting = self._resting.setdefault(js.name, [])
         for stream in list(js.streams.values()):
             meta = self.store().meta_of(stream.store)

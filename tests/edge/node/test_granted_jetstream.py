@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from bench.servers import HOST, Recipe, Server, program
 from bench.wire import Link
 from headwater.edge.wire.client import ApiError, NoResponders
+from tests.operator_realm import SERVERS, Raw, Realm, recipe
 from tests.waiting import until_seen
 
 COMMANDS = {"headwater": ("serve",), "nats-server": ()}
@@ -105,3 +107,44 @@ def test_a_start_without_it_serves_nothing_of_the_account(granted: Granted) -> N
             link.request("$JS.API.DIRECT.GET.S.s", b"")
         granted.grant(GRANTED)
         assert link.request("$JS.API.DIRECT.GET.S.s", b"").payload == b"1"
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_token_that_expires_takes_no_stream_away(name: str, tmp_path: Path) -> None:
+    """Its sessions end. With a new one all is there again, what is in memory as well; a token
+    without JetStream takes that."""
+    realm = Realm()
+    limits = realm.bodies["A"].limits
+    limits.mem_storage = limits.disk_storage = -1
+    realm.expires["A"] = int(time.time()) + 3
+    config = realm.config(f"jetstream {{ store_dir: '{tmp_path}' }}")
+    with Server(recipe(name, config)) as server:
+
+        def push() -> None:
+            subject = f"$SYS.REQ.ACCOUNT.{realm.account('A')}.CLAIMS.UPDATE"
+            with Raw(server.port) as system:
+                assert system.login(realm.user("S")) == []
+                answer = system.request(subject, realm.token("A").encode())
+                assert answer["data"]["code"] == 200, answer
+
+        with Raw(server.port) as client:
+            assert client.login(realm.user()) == []
+            for stream, storage in (("S", "file"), ("M", "memory")):
+                config = {"name": stream, "subjects": [stream], "storage": storage}
+                assert client.request(f"$JS.API.STREAM.CREATE.{stream}", config)["created"]
+                assert client.request(stream, b"1")["seq"] == 1
+            assert client.rest()
+        realm.expires["A"] = 0
+        push()
+        with Raw(server.port) as client:
+            assert client.login(realm.user()) == []
+            for stream in ("S", "M"):
+                info = client.request(f"$JS.API.STREAM.INFO.{stream}")
+                assert info["state"]["messages"] == 1
+            limits.mem_storage = limits.disk_storage = 0
+            push()
+            until_seen(lambda: client.request("$JS.API.INFO")["error"]["err_code"] == NOT_ENABLED)
+            limits.mem_storage = limits.disk_storage = -1
+            push()
+            until_seen(lambda: "error" not in client.request("$JS.API.INFO"))
+            assert client.request("$JS.API.STREAM.NAMES")["streams"] == ["S"]
