@@ -37,13 +37,14 @@ class Gate(Endpoint):
 class Halt(Task):
     """The peer holds something back until a receiver of this node has room: it waits there."""
 
-    def __init__(self, halts: Halts, key: bytes):
+    def __init__(self, link: object, halts: Halts, key: bytes):
+        self.link = link
         self.halts = halts
         self.key = key
 
     def ask(self) -> None:
         """Ask the peer, and ask it again for as long as there is no room."""
-        link = self.halts.link
+        link = self.link
         if self.halts.asked.get(self.key) is self and not link.closed:
             link.session.tell_halt(link, self.key, False)
             self.halts.kernel.loop.call_later(ASK_AGAIN_S, self.ask)
@@ -52,7 +53,7 @@ class Halt(Task):
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
         """There is room again."""
-        link = self.halts.link
+        link = self.link
         if self.halts.asked.pop(self.key, None) is not None and not link.closed:
             link.session.tell_halt(link, self.key, True)
         return 0
@@ -63,8 +64,7 @@ class Halts:
     """What is held back on one link, in both directions. `most` is how many bytes may still come
     while the peer holds back: what was on the way."""
 
-    def __init__(self, link: object, kernel: Kernel, most: int):
-        self.link = link
+    def __init__(self, kernel: Kernel, most: int):
         self.kernel = kernel
         self.most = most
         self.asked = {}
@@ -75,10 +75,15 @@ class Halts:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def ask(
-        self, account: bytes, pattern: bytes, receiver: Endpoint, size: cython.Py_ssize_t
+        self,
+        link: object,
+        account: bytes,
+        pattern: bytes,
+        receiver: Endpoint,
+        size: cython.Py_ssize_t,
     ) -> cython.bint:
-        """A message of `size` bytes met a receiver without room: ask the peer to hold back what
-        follows, once for as long as that lasts. Whether the peer still may have to learn of it;
+        """A message of `size` bytes met a receiver without room: ask the peer of `link` to hold
+        back what follows, once for as long as that lasts. Whether the peer still may have to learn of it;
         False when more has come than was on the way."""
         halt: Halt = self.asked.get(account)
         key: bytes = account
@@ -88,7 +93,7 @@ class Halts:
             if halt is None and len(self.asked) >= HALTS_MAX:
                 key = account
         if halt is None:
-            self.asked[key] = halt = Halt(self, key)
+            self.asked[key] = halt = Halt(link, self, key)
             receiver.waiters.append(halt)
             halt.ask()
         halt.met += size
@@ -166,6 +171,7 @@ class Halts:
 
     def end(self) -> None:
         """The link has ended: whoever waits for its peer's word goes on."""
+        self.asked.clear()
         for account, gates in list(self.held.items()):
             for pattern in list(gates):
                 self.let_go(account if pattern is None else account + b" " + pattern)

@@ -281,7 +281,7 @@ class Link(LanedConn):
         self.principal = Peer()
         self.max_control_line = CONTROL_LINE_MAX
         self.holds_back = False
-        self.halts = Halts(self, kernel, ON_THE_WAY)
+        self.halts = Halts(kernel, ON_THE_WAY)
 
     # --- in ----------------------------------------------------
 
@@ -492,7 +492,8 @@ class Link(LanedConn):
             return 0
         pattern: bytes = pattern_of(receiver, m, match)
         self.stalls += 1
-        honest: cython.bint = self.halts.ask(self.asked_for(account), pattern, receiver, m.size)
+        account_key: bytes = self.asked_for(account)
+        honest: cython.bint = self.halts.ask(self, account_key, pattern, receiver, m.size)
         if not honest or has_little_room(receiver):
             return self.pause()
         self.kernel.congested = None

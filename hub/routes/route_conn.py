@@ -70,7 +70,7 @@ class RouteConn(Link):
         self.aside = {}
         self.on_frame = None
         self.late = None
-        self.halts = Halts(self, kernel, ON_THE_WAY)
+        self.halts = Halts(kernel, ON_THE_WAY)
 
     def dedicate(self, account: bytes) -> None:
         """Be the route of one account, which its lines do not name."""

@@ -175,13 +175,21 @@ def detach(js: StreamOwner, stream: Stream, reason: str = REPLACED) -> None:
 
 def rest(js: StreamOwner, stream: Stream, reason: str) -> None:
     """End a stream of this node alone, which `recover` brings back while the node runs."""
-    commit_log = stream_states.log_of(stream)
-    kept = [one for one in stream.consumers.values() if one.key]
-    states = [(one.owner, one.key, one.save_whole()) for one in kept]
+    states = _states(stream)
     detach(js, stream, reason)
-    if commit_log is None:
-        return
-    for owner, key, value in states:
+    _put_states(stream, states)
+
+
+def _states(stream: Stream) -> list[tuple[bytes, bytes, bytes]]:
+    """Owner, key and value of the state of each consumer that has one."""
+    kept = [one for one in stream.consumers.values() if one.key]
+    return [(one.owner, one.key, one.save_whole()) for one in kept]
+
+
+def _put_states(stream: Stream, states: list[tuple[bytes, bytes, bytes]]) -> None:
+    """Have the log keep what the consumers of a stream said of themselves before they ended."""
+    commit_log = stream_states.log_of(stream)
+    for owner, key, value in states if commit_log is not None else ():
         commit_log.encode_with(owner, key, None)
         try:
             commit_log.put_state(owner, key, value)
@@ -447,6 +455,7 @@ def _replace(js: StreamOwner, stream: Stream, store: Any) -> list[tuple[str, Any
     storage = js.node.store()
     consumers = [(one.name, one.config) for one in limitable(stream)]
     meta, old = storage.meta_of(stream.store), stream.store
+    states = _states(stream)
     js.subjects.leave(stream)
     stream.usage.reserve(-max(stream.config.max_bytes, 0))
     stop(stream, REPLACED, deleted=True)
@@ -456,6 +465,7 @@ def _replace(js: StreamOwner, stream: Stream, store: Any) -> list[tuple[str, Any
     try:
         storage.finish_stream(store, cast("FileStore", old))  # it has a meta, so it has files
     except OSError:
+        _put_states(stream, states)
         recover(js, meta, old)
         raise
     return consumers
