@@ -83,8 +83,8 @@ class Halts:
         size: cython.Py_ssize_t,
     ) -> cython.bint:
         """A message of `size` bytes met a receiver without room: ask the peer of `link` to hold
-        back what follows, once for as long as that lasts. Whether the peer still may have to learn of it;
-        False when more has come than was on the way."""
+        back what follows, once for as long as that lasts. Whether the peer still may have to learn
+        of it; False when more has come than was on the way."""
         halt: Halt = self.asked.get(account)
         key: bytes = account
         if halt is None:
