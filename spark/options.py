@@ -528,10 +528,9 @@ def _time(options: Mapping[str, str], name: str) -> int | None:
         raise OptionError(
             f"option '{name}' is {text!r}; it takes a time with its zone, as 2026-11-22T08:00:00Z"
         )
-    micros = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    if micros < 0:
+    if moment.year < 1970:
         raise OptionError(f"option '{name}' is {text!r}, before 1970: no message is that old")
-    return micros * 1000
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
 
 
 def _end(text: str) -> int | None:
