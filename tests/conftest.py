@@ -25,7 +25,12 @@ from xdist.workermanage import WorkerController
 
 from tests import second_look
 
-ONE_WORKER = {"tests/spark": "a session of Spark takes ten seconds to start and 1 GiB"}
+ONE_WORKER = {
+    "tests/spark/jobs": "a session of Spark takes ten seconds to start and 1 GiB",
+    "tests/spark/write": "another one: all of tests/spark took longer than everything else",
+    "tests/spark": "a third one",
+}
+"""Packages and why; a test is in the first one that it is below."""
 LOCKS = pytest.StashKey[Path]()
 PASSED = pytest.StashKey[bool]()
 TURN_SECONDS = 1800.0

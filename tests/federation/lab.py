@@ -142,6 +142,8 @@ class Wire:
                 await self._passing.wait()
                 if self.bytes_per_s:
                     await asyncio.sleep(len(data) / self.bytes_per_s)
+        if sink in self._near:
+            sink.close()  # who dialled hears that the target has ended the connection
 
     async def _read(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> bytes:
         begun = time.monotonic()
