@@ -29,6 +29,7 @@ cdef class Link(LanedConn):
     cdef bytes name                     # account that it goes out for, when `named`
     cdef public bint holds_back         # whether the peer holds back what it is asked to
     cdef readonly Halts halts           # what either end asked the other to hold back
+    cdef bytes asked_subject            # the peer's, of a message with another one here; or None
     cdef list queues                    # the queue groups of the peer that were chosen for it
     cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* body, Py_ssize_t room) except? -2
     cdef tuple receivers(self, const unsigned char* line, Py_ssize_t* starts, Py_ssize_t* ends, Py_ssize_t k, Py_ssize_t count, Msg* m)

@@ -206,8 +206,8 @@ def has_little_room(receiver: Endpoint) -> cython.bint:
 
 @cython.cfunc
 def pattern_of(receiver: Endpoint, m: cython.pointer(Msg), match: Match) -> bytes:
-    """What a receiver without room gets, by its widest subscription that has matched a message;
-    the message's subject where that is not known."""
+    """What a receiver without room gets, by the shortest of its subscriptions that have matched a
+    message; the message's subject where that is not known."""
     found: bytes = None
     sink: Sink
     group: tuple
@@ -490,7 +490,9 @@ class Link(LanedConn):
         if receiver.closed:
             self.kernel.congested = None
             return 0
-        pattern: bytes = pattern_of(receiver, m, match)
+        pattern: bytes = self.asked_subject
+        if pattern is None:
+            pattern = pattern_of(receiver, m, match)
         self.stalls += 1
         account_key: bytes = self.asked_for(account)
         honest: cython.bint = self.halts.ask(self, account_key, pattern, receiver, m.size)

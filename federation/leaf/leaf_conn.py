@@ -52,6 +52,7 @@ class LeafConn(Link):
     ) -> cython.int:
         """Route a message of the peer to everybody who wants it here and beyond."""
         subject: bytes
+        self.asked_subject = None
         if not authorize(self.principal, PUBLISH, m.subject, m.subject_len, m.via, None):
             self.session.message_denied(self, text_of(m.subject, m.subject_len))
             return 0
@@ -61,6 +62,7 @@ class LeafConn(Link):
             if mapped != subject:
                 # The sender could not know the queue groups behind the mapping.
                 only = only or None
+                self.asked_subject = subject
                 subject = mapped
                 m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
                 m.subject_len = PyBytes_GET_SIZE(subject)

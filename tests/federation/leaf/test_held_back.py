@@ -1,7 +1,6 @@
 """A receiver without room behind a leaf link holds up who publishes to it, and not the link."""
 
 import asyncio
-import socket
 from typing import Any
 
 import pytest
@@ -10,43 +9,15 @@ from bench.servers import free_port
 from headwater.edge.broker import halts
 from headwater.edge.node.node import Node
 from tests.federation.lab import Lab, client_port, leaf_port, leaf_service, leafs, wired
+from tests.slow_reader import numbers, opened, publish
 from tests.waiting import silence, until
 
-SIZE = 4000
 COUNT = 10_000
-HELLO = b'CONNECT {"verbose":false}\r\n'
-Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def opened(port: int, more: bytes) -> Stream:
-    """A client that reads nothing by itself but what a small buffer holds."""
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
-    sock.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
-    reader, writer = await asyncio.open_connection(sock=sock, limit=16 << 10)
-    writer.write(HELLO + more)
-    return reader, writer
-
-
-async def publish(writer: asyncio.StreamWriter, subjects: int, count: int) -> None:
-    """Numbered messages on so many subjects in turn."""
-    for number in range(count):
-        text = b"%d " % number
-        subject = b"slow.%d" % (number % subjects)
-        writer.write(b"PUB %b %d\r\n%b\r\n" % (subject, SIZE, text.ljust(SIZE, b".")))
-        await writer.drain()
-
-
-async def numbers(reader: asyncio.StreamReader, count: int) -> list[int]:
-    """The numbers of so many messages."""
-    found: list[int] = []
-    while len(found) < count:
-        line = await reader.readuntil(b"\r\n")
-        if line.startswith(b"MSG "):
-            body = await reader.readexactly(SIZE + 2)
-            found.append(int(body.split(b" ")[0]))
-    return found
+def names(count: int) -> list[bytes]:
+    """So many subjects below `slow`."""
+    return [b"slow.%d" % number for number in range(count)]
 
 
 async def served(lab: Lab, port: int, asking_port: int) -> Any:
@@ -97,7 +68,7 @@ async def test_a_slow_reader_holds_up_its_publisher_and_not_the_link(
     await reader.readuntil(b"PONG\r\n")
     await until(lambda: far.account("$G").has_interest(b"slow.0"))
     _, writer = await opened(client_port(far), b"")
-    publishing = asyncio.ensure_future(publish(writer, subjects, COUNT))
+    publishing = asyncio.ensure_future(publish(writer, names(subjects), COUNT))
     await until(lambda: held(far))
     await asks(asking)
     assert [list(gates) for gates in held(far).values()] == [[b"slow.>"]]
@@ -122,10 +93,38 @@ async def test_a_reader_two_links_away_holds_up_its_publisher(lab: Lab) -> None:
     await reader.readuntil(b"PONG\r\n")
     await until(lambda: far.account("$G").has_interest(b"slow.0"))
     _, writer = await opened(client_port(far), b"")
-    publishing = asyncio.ensure_future(publish(writer, 5, COUNT))
+    publishing = asyncio.ensure_future(publish(writer, names(5), COUNT))
     await until(lambda: held(far))
     await asks(asking)
     assert not publishing.done()
+    assert await numbers(reader, COUNT) == list(range(COUNT))
+    await publishing
+    slow.close()
+    writer.close()
+
+
+async def test_a_mapped_subject_is_held_back_as_its_publisher_calls_it(lab: Lab) -> None:
+    """The hub's account maps what comes by the link: the other end knows the subject alone that is
+    published there."""
+    port = free_port()
+    hub = await lab.node(
+        f'server_name: hub, leafnodes {{ listen: "127.0.0.1:{port}" }}\n'
+        'mappings { "told.*": "slow.$1" }'
+    )
+    edge = await lab.node(
+        "server_name: edge\nleafnodes "
+        f'{{ remotes [ {{ url: "nats://127.0.0.1:{port}" }} ] }}'
+    )
+    asking = await served(lab, client_port(hub), client_port(edge))
+    reader, slow = await opened(client_port(hub), b"SUB slow.> 1\r\nPING\r\n")
+    await reader.readuntil(b"PONG\r\n")
+    await until(lambda: edge.account("$G").has_interest(b"told.0"))
+    _, writer = await opened(client_port(edge), b"")
+    publishing = asyncio.ensure_future(publish(writer, [b"told.0", b"told.1"], COUNT))
+    await until(lambda: held(edge))
+    await asks(asking)
+    assert set().union(*held(edge).values()) <= {b"told.0", b"told.1"}
+    assert not publishing.done(), "the publisher waits"
     assert await numbers(reader, COUNT) == list(range(COUNT))
     await publishing
     slow.close()
@@ -197,7 +196,7 @@ async def test_with_nats_server_at_the_other_end_the_link_goes_on(lab: Lab, ours
     reader, slow = await opened(client_port(node), b"SUB slow.> 1\r\nPING\r\n")
     await reader.readuntil(b"PONG\r\n")
     _, writer = await opened(real.port, b"")
-    publishing = asyncio.ensure_future(publish(writer, 5, COUNT))
+    publishing = asyncio.ensure_future(publish(writer, names(5), COUNT))
     await until(lambda: node.kernel.in_msgs > 1000)
     await asks(asking)
     await publishing

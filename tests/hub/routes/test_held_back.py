@@ -2,7 +2,6 @@
 which other accounts and the nodes themselves speak."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,13 @@ from headwater.security.auth_options import UserOptions
 from tests.hub.lab import Lab, api
 from tests.hub.routes.test_route_pools import registry
 from tests.hub.routes.test_routes import Cluster, interest
+from tests.slow_reader import SIZE, numbers, opened, publish
 from tests.waiting import silence, until
 
 ACCOUNTS = {
     name: AccountOptions(name=name, users=[UserOptions(user=name, password="pw", account=name)])
     for name in ("A", "B")
 }
-SIZE = 4000
-HELLO = b'CONNECT {"user":"A","pass":"pw","verbose":false}\r\n'
 
 
 @pytest.fixture(autouse=True)
@@ -52,36 +50,10 @@ def shared(node: Node) -> RouteConn:
     return conn
 
 
-async def opened(node: Node, more: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A client of account A that reads nothing by itself but what a small buffer holds."""
-    host, port = node.ports()["nats"][0].removeprefix("nats://").split(":")
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
-    sock.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(sock, (host, int(port)))
-    reader, writer = await asyncio.open_connection(sock=sock, limit=16 << 10)
-    writer.write(HELLO + more)
-    return reader, writer
-
-
-async def publish(writer: asyncio.StreamWriter, subjects: list[bytes], count: int) -> None:
-    """Numbered messages on these subjects in turn."""
-    for number in range(count):
-        text = b"%d " % number
-        subject = subjects[number % len(subjects)]
-        writer.write(b"PUB %b %d\r\n%b\r\n" % (subject, SIZE, text.ljust(SIZE, b".")))
-        await writer.drain()
-
-
-async def numbers(reader: asyncio.StreamReader, count: int) -> list[int]:
-    """The numbers of so many messages."""
-    found: list[int] = []
-    while len(found) < count:
-        line = await reader.readuntil(b"\r\n")
-        if line.startswith(b"MSG "):
-            body = await reader.readexactly(SIZE + 2)
-            found.append(int(body.split(b" ")[0]))
-    return found
+async def at(node: Node, more: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A slow client of account A."""
+    port = node.ports()["nats"][0].rpartition(":")[2]
+    return await opened(int(port), more, b'"user":"A","pass":"pw",')
 
 
 @pytest.mark.parametrize("subjects", [1, 200])
@@ -100,9 +72,9 @@ async def test_a_slow_reader_holds_up_its_publisher_and_no_other_account(
     asking = await cluster.connect(1, user="B", password="pw")
     names = [b"slow.%d" % number for number in range(subjects)]
     wanted = b"".join(b"SUB %b %d\r\n" % (name, sid) for sid, name in enumerate(names))
-    reader, slow = await opened(near, wanted + b"PING\r\n")
+    reader, slow = await at(near, wanted + b"PING\r\n")
     await until(lambda: interest(far, names[-1], "A") and interest(far, b"service", "B"))
-    _, writer = await opened(far, b"")
+    _, writer = await at(far, b"")
     publishing = asyncio.ensure_future(publish(writer, names, 10_000))
     await until(lambda: shared(far).halts.held)
     for number in range(50):
@@ -125,7 +97,7 @@ async def test_a_route_that_ends_holds_nothing_back(cluster: Cluster) -> None:
     await hearing.subscribe("x")
     await until(lambda: interest(far, b"x", "A"))
     shared(far).halts.hold(b"A")
-    reader, speaking = await opened(far, b"PUB x 1\r\n1\r\nPING\r\n")
+    reader, speaking = await at(far, b"PUB x 1\r\n1\r\nPING\r\n")
     pong = asyncio.ensure_future(reader.readuntil(b"PONG\r\n"))
     await until(lambda: far.kernel.in_msgs)
     await silence(0.1)
@@ -146,7 +118,7 @@ async def test_what_a_peer_asked_ends_when_it_says_no_more(
     await until(lambda: interest(far, b"x", "A"))
     shared(far).halts.hold(b"A x")
     begin = asyncio.get_running_loop().time()
-    _, speaking = await opened(far, b"".join(b"PUB x 1\r\n%d\r\n" % n for n in range(3)))
+    _, speaking = await at(far, b"".join(b"PUB x 1\r\n%d\r\n" % n for n in range(3)))
     assert [(await heard.next_msg(5)).data for _ in range(3)] == [b"0", b"1", b"2"]
     assert asyncio.get_running_loop().time() - begin > 0.15
     assert not shared(far).halts.held

@@ -3,7 +3,6 @@
 import contextlib
 import importlib.util
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -17,10 +16,9 @@ import pytest
 from bench.servers import free_port
 from headwater.spark.java import find_java
 from tests.spark.cluster.standalone import HOST, START_S, driver_environment
-from tests.spark.conftest import start_server
+from tests.spark.conftest import EVERY, start_server
 from tests.waiting import until_seen
 
-EVERY = os.environ.get("HEADWATER_SPARK") == "all"
 CLIENT_S = 240
 pytestmark = [
     pytest.mark.timeout(2 * CLIENT_S),

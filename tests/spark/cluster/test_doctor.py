@@ -1,7 +1,6 @@
 """The doctor on executors: processes of their own, each looked at from inside."""
 
 import json
-import os
 import subprocess
 import sys
 import venv
@@ -12,11 +11,10 @@ from typing import Any
 import pytest
 
 from tests.spark.cluster.standalone import StandaloneCluster, driver_environment
-from tests.spark.conftest import start_server
+from tests.spark.conftest import EVERY, start_server
 
 DOCTOR_S = 240
 SMALL = ("--conf", "spark.executor.memory=512m")
-EVERY = os.environ.get("HEADWATER_SPARK") == "all"
 EXECUTORS = 2 if EVERY else 1
 """An executor is a JVM more, which starts for ten seconds on a busy machine."""
 slow = pytest.mark.skipif(not EVERY, reason="a minute or more: make spark-cluster")

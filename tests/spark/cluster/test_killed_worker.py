@@ -1,7 +1,6 @@
 """A standalone master with two workers, of which one is killed with its executor."""
 
 import json
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -15,15 +14,13 @@ import pytest
 from headwater.spark.options import parse_options
 from headwater.spark.write.sink import HeadwaterWriter
 from tests.spark.cluster.standalone import StandaloneCluster, driver_environment
-from tests.spark.conftest import Server, start_server
+from tests.spark.conftest import EVERY, Server, start_server
 from tests.waiting import until, until_seen
 
 JOB_S = 300
 pytestmark = [
     pytest.mark.timeout(2 * JOB_S),
-    pytest.mark.skipif(
-        os.environ.get("HEADWATER_SPARK") != "all", reason="minutes: make spark-cluster"
-    ),
+    pytest.mark.skipif(not EVERY, reason="minutes: make spark-cluster"),
 ]
 MESSAGES = 200_000
 PER_BATCH = 60_000

@@ -1,7 +1,6 @@
 """A standalone master with two workers: jobs, a killed executor, a shipped environment."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -18,11 +17,10 @@ import pytest
 from headwater.spark.options import parse_options
 from headwater.spark.write.sink import HeadwaterWriter
 from tests.spark.cluster.standalone import StandaloneCluster, driver_environment, words_of
-from tests.spark.conftest import Server, start_server
+from tests.spark.conftest import EVERY, Server, start_server
 from tests.spark.jobs.test_rollup import reading
 from tests.waiting import until_seen
 
-EVERY = os.environ.get("HEADWATER_SPARK") == "all"
 JOB_S = 300
 pytestmark = [
     pytest.mark.timeout(2 * JOB_S),

@@ -1,6 +1,8 @@
 """Plain frames of the S2 format in runs: the same content and the same refusals as frame by frame,
 wherever a stream is cut."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,26 +18,6 @@ def by_hand(content: bytes) -> bytes:
     return b"\x01" + (len(content) + 4).to_bytes(3, "little") + s2.masked(content) + content
 
 
-@given(CONTENTS, st.lists(st.integers(1, 400), min_size=1, max_size=8), st.integers(0, 2))
-def test_frames_cut_anywhere_give_what_was_written(
-    contents: list[bytes], cuts: list[int], packed: int
-) -> None:
-    """Plain frames, empty ones and compressed ones between them."""
-    stream = s2.IDENTIFIER
-    for i, content in enumerate(contents):
-        if packed and i % 3 == packed:
-            stream += s2.frames(content, encode_block)
-        else:
-            stream += by_hand(content)
-    reader, got, at, turn = s2.FrameReader(), b"", 0, 0
-    while at < len(stream):
-        step = cuts[turn % len(cuts)]
-        got += reader.feed(stream[at : at + step])
-        at, turn = at + step, turn + 1
-    assert got == b"".join(contents)
-    assert not reader.held
-
-
 def taken_onto(reader: s2.FrameReader, piece: bytes) -> bytes:
     """The content that `piece` completes: plain frames straight into a buffer."""
     room = reader.plain_room(len(piece), piece[0])
@@ -44,11 +26,16 @@ def taken_onto(reader: s2.FrameReader, piece: bytes) -> bytes:
     return bytes(to[:size]) + (reader.feed(piece[used:]) if used < len(piece) else b"")
 
 
+@pytest.mark.parametrize("take", [s2.FrameReader.feed, taken_onto], ids=["returned", "onto"])
 @given(CONTENTS, st.lists(st.integers(1, 400), min_size=1, max_size=8), st.integers(0, 2))
-def test_content_put_straight_into_a_buffer_is_the_same(
-    contents: list[bytes], cuts: list[int], packed: int
+def test_frames_cut_anywhere_give_what_was_written(
+    take: Callable[[s2.FrameReader, bytes], bytes],
+    contents: list[bytes],
+    cuts: list[int],
+    packed: int,
 ) -> None:
-    """Wherever the stream is cut, with compressed frames between plain ones, too."""
+    """Plain frames, empty ones and compressed ones between them; returned, or put straight into a
+    buffer."""
     stream = s2.IDENTIFIER
     for i, content in enumerate(contents):
         if packed and i % 3 == packed:
@@ -58,7 +45,7 @@ def test_content_put_straight_into_a_buffer_is_the_same(
     reader, got, at, turn = s2.FrameReader(), b"", 0, 0
     while at < len(stream):
         step = cuts[turn % len(cuts)]
-        got += taken_onto(reader, stream[at : at + step])
+        got += take(reader, stream[at : at + step])
         at, turn = at + step, turn + 1
     assert got == b"".join(contents)
     assert not reader.held
