@@ -105,7 +105,8 @@ class OwnClient(Client):
         self._answered.clear()
         if self._asking:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._answered.wait(), PARTING_S)
+                async with asyncio.timeout(PARTING_S):
+                    await self._answered.wait()
         await super().close()
         for unanswered in list(self._resp_map.values()):
             if not unanswered.done():

@@ -48,7 +48,8 @@ async def _close_clients(node: NodeView, duration: float) -> None:
 async def _pause(node: NodeView, seconds: float) -> bool:
     """Wait; True when the node was stopped meanwhile."""
     try:
-        await asyncio.wait_for(node.stopped(), seconds)
+        async with asyncio.timeout(seconds):
+            await node.stopped()
     except TimeoutError:
         return False
     return True

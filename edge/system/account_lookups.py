@@ -201,7 +201,8 @@ class AccountLookups:
             self._system.send(subject, b"", inbox, own=True)
             question.sent(asked)
             self._node.kernel.kick()
-            return await asyncio.wait_for(question.answer, seconds)
+            async with asyncio.timeout(seconds):
+                return await question.answer
         except TimeoutError:
             return ""
         finally:

@@ -184,7 +184,8 @@ class LeafRemote:
             self.state = "waiting"
             self._pause = asyncio.Event()
             try:
-                await asyncio.wait_for(self._pause.wait(), delay)
+                async with asyncio.timeout(delay):
+                    await self._pause.wait()
             except TimeoutError:
                 self._pause = None
 
@@ -396,7 +397,8 @@ class LeafRemote:
             loop, sock, url.host, url.port, options.proxy_user, options.proxy_password
         )
         try:
-            await asyncio.wait_for(asked, options.proxy_timeout or timeout)
+            async with asyncio.timeout(options.proxy_timeout or timeout):
+                await asked
         except TimeoutError:
             sock.close()
             raise OSError("the proxy did not answer") from None
@@ -408,16 +410,15 @@ class LeafRemote:
     async def _open(self, host: str, port: int, timeout: float) -> socket.socket:
         """A socket connected to one of the addresses of `host`. Raises OSError."""
         loop = self.links.node.loop
-        found = await asyncio.wait_for(
-            loop.getaddrinfo(host, port, type=socket.SOCK_STREAM), timeout
-        )
+        async with asyncio.timeout(timeout):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         last: OSError = OSError("the name has no address")
         for family, kind, protocol, _, address in found:
             sock = socket.socket(family, kind, protocol)
             sock.setblocking(False)
             try:
-                connected = loop.sock_connect(sock, address)
-                await asyncio.wait_for(connected, min(timeout, CONNECT_MAX_S))
+                async with asyncio.timeout(min(timeout, CONNECT_MAX_S)):
+                    await loop.sock_connect(sock, address)
                 return sock
             except TimeoutError:
                 sock.close()

@@ -98,6 +98,9 @@ QUIET_TRIES = 3
 
 REPEAT_LOG_S = 60.0
 
+CAUSES_MAX = 8
+"""Causes that are remembered as logged."""
+
 
 class FollowerOwner(PlaceKeeper, Protocol):
     """What drives the followers of one stream, as they see it: an `OriginDriver`.
@@ -145,7 +148,8 @@ class OriginFollower:
         self._again = asyncio.Event()
         self._reason = ""
         self._task: asyncio.Task[None] | None = None
-        self._logged: tuple[str, float] = ("", 0.0)
+        self._logged: dict[str, float] = {}
+        """When each cause was logged, of the last minute's."""
         self._quiet_tries = 0
         self._progress = (0, 0)
         self._progressed = self._begun = self._check_at = 0.0
@@ -225,7 +229,8 @@ class OriginFollower:
             if self.health.trouble == RECREATED and await self._emptied(pause):
                 return
             try:
-                await asyncio.wait_for(self._again.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._again.wait()
                 await asyncio.sleep(self._between(0, KICK_JITTER_S))
             except TimeoutError:
                 continue
@@ -250,10 +255,14 @@ class OriginFollower:
         return float(pause * self._between(0.8, 1.2))
 
     def _warn(self, text: str) -> None:
-        """Log why it does not go on, the same text now and then only."""
+        """Log why it does not go on, the same text now and then only: causes may take turns."""
         now = self._now_s()
-        if text != self._logged[0] or now - self._logged[1] > REPEAT_LOG_S:
-            self._logged = (text, now)
+        recent = {each: at for each, at in self._logged.items() if now - at <= REPEAT_LOG_S}
+        self._logged = recent
+        if text not in recent:
+            if len(recent) >= CAUSES_MAX:
+                del recent[next(iter(recent))]
+            recent[text] = now
             log.warning("%s: cannot follow it: %s; it is tried again", self.place.label(), text)
 
     async def _emptied(self, pause: float) -> bool:
@@ -261,7 +270,8 @@ class OriginFollower:
         then, a stream of the same name takes its place and this one ends."""
         if self.stream.store.messages:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._again.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._again.wait()
         if self.stream.store.messages:
             return False
         label = self.place.label()
@@ -454,7 +464,8 @@ class OriginFollower:
             if sink is None:
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._again.wait(), WATCH_S)
+                async with asyncio.timeout(WATCH_S):
+                    await self._again.wait()
             if not self._again.is_set():
                 self._tick(sink)
                 if self.questions.under_way is not None and self.questions.under_way.done():

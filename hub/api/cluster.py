@@ -167,7 +167,8 @@ class Cluster:
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         ask(lambda leads: None if future.done() else future.set_result(leads))
         try:
-            return await asyncio.wait_for(future, ELECTION_SECONDS)
+            async with asyncio.timeout(ELECTION_SECONDS):
+                return await future
         except TimeoutError:
             raise errors.CLUSTER_NOT_AVAIL.error() from None
 

@@ -268,7 +268,8 @@ class Transport:
         try:
             if not self.send(number, b"call", CALL.pack(key, len(name)) + name + body):
                 raise CallFailed("the node is not there")
-            return await asyncio.wait_for(future, timeout)
+            async with asyncio.timeout(timeout):
+                return await future
         except TimeoutError:
             raise CallFailed("the node does not answer") from None
         finally:

@@ -176,7 +176,8 @@ class EnrolmentService:
 
     async def _use_up(self, enrolment: Enrolment) -> None:
         """Write down that the token is used. Raises JWTError when another key has used it."""
-        await asyncio.wait_for(self._buckets.wait(), ANSWER_S)
+        async with asyncio.timeout(ANSWER_S):
+            await self._buckets.wait()
         subject = f"$KV.{ENROLLED_BUCKET}.{enrolment.name}.{enrolment.token_id}"
         headers = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 0\r\n\r\n"
         answer = await self._ask(subject, msgspec.json.encode(enrolment), headers)
@@ -235,7 +236,8 @@ class EnrolmentService:
         try:
             if not self._account.send(subject.encode(), payload, inbox, headers, own=True):
                 raise JWTError("JetStream is off in the gateways' account at this hub")
-            body = await asyncio.wait_for(answered, ANSWER_S)
+            async with asyncio.timeout(ANSWER_S):
+                body = await answered
         finally:
             self._account.remove(sink)
         try:

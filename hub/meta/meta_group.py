@@ -177,7 +177,8 @@ class MetaGroup:
         self._waiting[index] = (term, future)
         self.driver.touch(raft)
         try:
-            return await asyncio.wait_for(future, SUBMIT_SECONDS)
+            async with asyncio.timeout(SUBMIT_SECONDS):
+                return await future
         except TimeoutError:
             raise NoLeader("no majority of the cluster answers") from None
         finally:

@@ -208,7 +208,8 @@ class BackupSender:
         while self.on_the_way + len(chunk) > self.window and self.on_the_way:
             self.confirmed.clear()
             try:
-                await asyncio.wait_for(self.confirmed.wait(), STALL_S)
+                async with asyncio.timeout(STALL_S):
+                    await self.confirmed.wait()
             except TimeoutError:
                 return "408 No Flow Response"
         heard = self.receiver.there() if self.literal else account.has_interest(self.subject)

@@ -83,7 +83,8 @@ class Leaving:
         async def wait() -> None:
             await durable
             with suppress(TimeoutError):
-                await asyncio.wait_for(gone, WAIT_S)
+                async with asyncio.timeout(WAIT_S):
+                    await gone
 
         return wait()
 

@@ -396,7 +396,8 @@ class NodeStore:
             if not isinstance(store, FileStore):
                 store.close()
         try:
-            await asyncio.wait_for(self._checkpoint_all(), CLOSE_SECONDS)
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._checkpoint_all()
         except (TimeoutError, StoreError, OSError) as error:
             log.warning(
                 "messages stay in the log of %s at this stop (%r): the next start reads them there",

@@ -93,6 +93,21 @@ async def test_a_hub_that_comes_back_late_is_linked_as_soon(lab: Lab) -> None:
     await until(lambda: leafs(edge), "the hub is linked")
 
 
+async def test_dialling_ends_at_any_moment(lab: Lab) -> None:
+    """Also just when the hub's port refuses: a stop waited for ever then, and it dialled on."""
+    edge = await lab.node(
+        f'leafnodes {{ reconnect: 50ms, remotes [ {{ url: "nats://127.0.0.1:{free_port()}" }} ] }}'
+    )
+    (remote,) = leaf_service(edge).remotes
+    await remote.stop()
+    for turns in range(160):
+        remote.start()
+        for _ in range(turns % 40):
+            await asyncio.sleep(0)
+        await asyncio.wait_for(remote.stop(), 5)
+        assert remote.state == "stopped"
+
+
 async def test_a_link_whose_other_side_is_gone_is_made_anew(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

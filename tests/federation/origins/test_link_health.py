@@ -31,6 +31,26 @@ def now_in(made: Line) -> str:
     return found.partition('state="')[2].partition('"')[0]
 
 
+async def test_a_follower_ends_although_it_is_called_just_then(lab: Lab) -> None:
+    """A link comes up, or a consumer is wanted anew, in the moment in which the stream goes."""
+    made = await line(lab)
+    await made.mirror("COPY", "NOWHERE")
+    follower = made.follower("COPY")
+    await until(lambda: follower.phase == "waiting", "it tries again later")
+    waiting = follower._task
+    follower.kick()
+    follower.stop()
+    await until(lambda: waiting is not None and waiting.done(), "it has ended", 5)
+    await made.mirror("OTHER", "NOWHERE")
+    await made.publish("NOWHERE", 10, 100)
+    other = made.follower("OTHER")
+    await until(lambda: other.phase == "flowing" and made.store("OTHER").messages == 10, "it flows")
+    flowing = other._task
+    other._restart("the test asks for it")
+    other.stop()
+    await until(lambda: flowing is not None and flowing.done(), "it has ended, too", 5)
+
+
 async def test_lag_is_counted_against_the_origin(lab: Lab) -> None:
     """Over a slow line the mirror is behind by what the origin has, not by what it had when the
     last message left."""
