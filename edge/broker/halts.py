@@ -22,15 +22,34 @@ KEY_MAX = cython.declare(cython.Py_ssize_t, 4096)
 # While the receiver still has no room, it is asked again before that.
 HELD_S = 10.0
 ASK_AGAIN_S = 4.0
+# A peer that means harm could hold up its whole account. So it gets into debt by the second while
+# it holds something back, and out of it by what passes all the same, at this rate (bytes a second):
+# less than any receiver takes that is not cut for being slow.
+LEAST_RATE = 16 << 10
+# What it owes when it holds no more fades: so many seconds in a second. Beyond `PATIENCE_S` of debt
+# it is listened to no more.
+FADES = 0.1
+PATIENCE_S = 60.0
 
 
 @cython.cclass
 class Gate(Endpoint):
-    """Where producers wait for the peer's word that it has room again."""
+    """Where producers wait for the peer's word that it has room again. It stands open for a while
+    after that word, so that what passes then counts for the peer."""
 
     def __init__(self, pattern: bytes | None):
         self.pattern = pattern
         self.asked_again = True
+        self.shut = False
+        self.since_s = 0.0
+        self.debt_s = 0.0
+
+    def count_shut(self, now_s: float) -> None:
+        """Add the time for which it was shut to what the peer owes."""
+        if self.shut:
+            self.debt_s += now_s - self.since_s
+            self.since_s = now_s
+        self.debt_s = max(0.0, self.debt_s)
 
 
 @cython.cclass
@@ -67,8 +86,11 @@ class Halts:
     def __init__(self, kernel: Kernel, most: int):
         self.kernel = kernel
         self.most = most
+        self.deaf = False
         self.asked = {}
         self.held = {}
+        self.debt_s = 0.0
+        self.debt_at_s = 0.0
 
     # --- this node asks ------------------------------------------------
 
@@ -110,49 +132,95 @@ class Halts:
             return
         gates: dict = self.held.get(account, {})
         gate: Gate = gates.get(pattern)
-        if gate is not None:
-            gate.asked_again = True
-        if gate is not None or len(gates) >= HELD_EACH or self.count >= HELD_MAX:
+        if self.deaf or gate is None and not self.has_room(account, gates):
             return
-        gates[pattern] = gate = Gate(pattern)
-        self.held[account] = gates
-        self.count += 1
-        self.look_later(key, gate)
+        if gate is None:
+            gates = self.held.setdefault(account, {})
+            gates[pattern] = gate = Gate(pattern)
+            self.count += 1
+            self.look_later(account, gate)
+        gate.count_shut(self.kernel.loop.time())
+        gate.asked_again = True
+        if not gate.shut:
+            gate.shut = True
+            gate.since_s = self.kernel.loop.time()
+
+    def has_room(self, account: bytes, gates: dict) -> bool:
+        """Whether one more gate may be kept; one that stands open makes room."""
+        if len(gates) < HELD_EACH and self.count < HELD_MAX:
+            return True
+        for gate in gates.values():
+            if not gate.shut:
+                self.remove(account, gate)
+                return True
+        return False
 
     def let_go(self, key: bytes) -> None:
         """The peer has room for such messages again."""
         account, _, pattern = key.partition(b" ")
-        gates: dict = self.held.get(account, {})
-        gate: Gate = gates.pop(pattern or None, None)
-        if gate is None:
+        gate: Gate = self.held.get(account, {}).get(pattern or None)
+        if gate is not None:
+            self.open(gate)
+
+    def open(self, gate: Gate) -> None:
+        """Let producers go on."""
+        gate.count_shut(self.kernel.loop.time())
+        gate.shut = False
+        self.kernel.resume_producers(gate)
+
+    def look_later(self, account: bytes, gate: Gate) -> None:
+        """Look after a while what the peer has said since."""
+        gate.asked_again = False
+        self.kernel.loop.call_later(HELD_S, self.look, account, gate)
+
+    def look(self, account: bytes, gate: Gate) -> None:
+        """Hold no more back of what the peer has said nothing more."""
+        if self.held.get(account, {}).get(gate.pattern) is not gate:
             return
+        gate.count_shut(self.kernel.loop.time())
+        if self.too_long is not None and gate.debt_s + self.owed() > PATIENCE_S:
+            self.deaf = True
+            self.end()
+            self.too_long()
+        elif gate.asked_again:
+            self.look_later(account, gate)
+        elif gate.shut:
+            self.open(gate)
+            self.look_later(account, gate)
+        else:
+            self.remove(account, gate)
+        self.kernel.turn()
+
+    def owed(self) -> float:
+        """Seconds that the peer owes of what it holds back no more."""
+        now_s: float = self.kernel.loop.time()
+        return max(0.0, self.debt_s - (now_s - self.debt_at_s) * FADES)
+
+    def remove(self, account: bytes, gate: Gate) -> None:
+        """Forget a gate that stands open. Several were shut at the same time: what the peer owes
+        grows no faster than time passes."""
+        now_s: float = self.kernel.loop.time()
+        passed_s = now_s - self.debt_at_s
+        self.debt_s = self.owed() + min(gate.debt_s, passed_s)
+        self.debt_at_s = now_s
+        gates: dict = self.held[account]
+        del gates[gate.pattern]
         if not gates:
             del self.held[account]
         self.count -= 1
-        self.kernel.resume_producers(gate)
-
-    def look_later(self, key: bytes, gate: Gate) -> None:
-        """Look after a while whether the peer has asked again for what is held back."""
-        gate.asked_again = False
-        self.kernel.loop.call_later(HELD_S, self.look, key, gate)
-
-    def look(self, key: bytes, gate: Gate) -> None:
-        """Hold no more back of what the peer has said nothing more."""
-        account = key.partition(b" ")[0]
-        if self.held.get(account, {}).get(gate.pattern) is not gate:
-            return
-        if gate.asked_again:
-            self.look_later(key, gate)
-        else:
-            self.let_go(key)
-            self.kernel.turn()
 
     @cython.cfunc
     def gate_for(
-        self, account: bytes, subject: cython.p_const_uchar, n: cython.Py_ssize_t
+        self,
+        account: bytes,
+        subject: cython.p_const_uchar,
+        n: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
     ) -> Gate:
-        """Where the producer of a message for the peer has to wait; None where it has not."""
+        """Where the producer of a message of `size` bytes for the peer has to wait; None where it
+        has not."""
         gate: Gate
+        found: Gate = None
         pattern: bytes
         gates: dict = self.held.get(account)
         if gates is None:
@@ -166,12 +234,16 @@ class Halts:
                 subject,
                 n,
             ):
-                return gate
-        return None
+                gate.debt_s -= cython.cast(cython.double, size) / LEAST_RATE
+                if gate.shut:
+                    found = gate
+        return found
 
     def end(self) -> None:
-        """The link has ended: whoever waits for its peer's word goes on."""
+        """The link has ended, or its peer is listened to no more: whoever waits goes on."""
         self.asked.clear()
-        for account, gates in list(self.held.items()):
-            for pattern in list(gates):
-                self.let_go(account if pattern is None else account + b" " + pattern)
+        for gates in self.held.values():
+            for gate in gates.values():
+                self.open(gate)
+        self.held.clear()
+        self.count = 0

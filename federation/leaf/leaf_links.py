@@ -1,6 +1,7 @@
 """All leaf links of a node, whichever side opened them: admission, interest, liveness, facts."""
 
 import asyncio
+import functools
 import logging
 import socket
 import struct
@@ -36,6 +37,7 @@ from headwater.federation.leaf.leaf_session import (
     LeafSession,
     LinkRules,
 )
+from headwater.federation.leaf.slow_peers import SlowPeers
 from headwater.security.errors import SecurityError
 from headwater.security.identity import AuthRequest, Identity, lowest
 
@@ -96,6 +98,7 @@ class LeafLinks:
         self._details: dict[int, dict[str, Any]] = {}
         self._pings: dict[int, asyncio.TimerHandle] = {}
         self._doubts = Doubts(node.loop)
+        self._slow_peers = SlowPeers()
         self._sweeper: asyncio.TimerHandle | None = None
         self.advertise = ""
         """Address told to spokes; empty means the one by which they reached this node."""
@@ -120,6 +123,7 @@ class LeafLinks:
         conn.describe_node = self.node.sessions.describe_node
         conn.headers = not options.no_header_support
         conn.on_closed = self._on_closed
+        conn.halts.too_long = functools.partial(self._held_too_long, conn)
         tune(sock)
         conn.share_line(sock, rate)
         if rate:
@@ -177,6 +181,7 @@ class LeafLinks:
             return False
         if not session.solicited:
             self._replace_twin(conn, account)
+        conn.halts.deaf = self._slow_peers.has(self._owner(conn, account), self.node.loop.time())
         conn.admit(bound, self._principal(conn, bound, rules))
         isolated = session.isolated or (self.isolate and not conn.spoke)
         interest = Interest(conn, isolated)
@@ -190,6 +195,21 @@ class LeafLinks:
         self.node.loop.call_soon(self._link_up, bound)
         self._announce_link(conn, "up")
         return True
+
+    def _owner(self, conn: LeafConn, account: str) -> tuple[str, str]:
+        """Who made a link, or whom this node dialled."""
+        detail = self.detail(conn)
+        user = getattr(detail.get("identity"), "user", "")
+        return account, user or str(detail.get("ip", ""))
+
+    def _held_too_long(self, conn: LeafConn) -> None:
+        """A peer let nothing pass of what it had held back, for a minute and more."""
+        self._slow_peers.add(self._owner(conn, conn.account.name), self.node.loop.time())
+        log.warning(
+            "%s - The peer held messages back for too long: it gets them now, and is cut as a slow "
+            "consumer where it takes none",
+            conn.session.label(conn),
+        )
 
     def _announce_link(self, conn: LeafConn, what: str, **more: Any) -> None:
         """Publish an advisory in the account of a link."""

@@ -1,6 +1,7 @@
 """A receiver without room behind a leaf link holds up who publishes to it, and not the link."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -48,10 +49,21 @@ async def asks(asking: Any) -> None:
         assert heard.data == b"%d" % number
 
 
-def held(node: Node) -> dict[bytes, dict[bytes | None, Any]]:
+def shut(halts: Any) -> dict[bytes, list[bytes | None]]:
+    """What the peer of a link has a node hold back, of each account."""
+    found = {
+        account: [pattern for pattern, gate in gates.items() if gate.shut]
+        for account, gates in halts.held.items()
+    }
+    return {account: patterns for account, patterns in found.items() if patterns}
+
+
+def held(node: Node) -> dict[bytes, list[bytes | None]]:
     """What the peers of a node have it hold back."""
-    links = leaf_service(node).links.conns.values()
-    return {key: gates for conn in links for key, gates in conn.halts.held.items()}
+    found = {}
+    for conn in leaf_service(node).links.conns.values():
+        found.update(shut(conn.halts))
+    return found
 
 
 @pytest.mark.parametrize("subjects", [1, 200])
@@ -71,7 +83,7 @@ async def test_a_slow_reader_holds_up_its_publisher_and_not_the_link(
     publishing = asyncio.ensure_future(publish(writer, names(subjects), COUNT))
     await until(lambda: held(far))
     await asks(asking)
-    assert [list(gates) for gates in held(far).values()] == [[b"slow.>"]]
+    assert list(held(far).values()) == [[b"slow.>"]]
     assert not publishing.done(), "the publisher waits"
     assert await numbers(reader, COUNT) == list(range(COUNT))
     await publishing
@@ -151,7 +163,7 @@ async def test_a_link_that_ends_or_a_word_that_is_lost_stops_nobody(
         if ends:
             wire.cut()
         await asyncio.wait_for(pong, 10)
-        assert not conn.halts.held
+        assert not shut(conn.halts)
         writer.close()
 
 
@@ -175,6 +187,71 @@ async def test_what_a_peer_asks_is_bounded(lab: Lab) -> None:
         await speaking.flush(5)
     conn.session.got_info(conn, b'{"hold": 7}')
     await until(lambda: conn.closed)
+
+
+@pytest.mark.parametrize("rotates", [False, True])
+async def test_a_peer_that_holds_back_for_ever_is_passed_over(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, rotates: bool
+) -> None:
+    """A gateway that means harm asks for whatever there is, again and again. Who publishes waits
+    for so long and no longer; nor does the gateway gain by other patterns, or by another link."""
+    monkeypatch.setattr(halts, "HELD_S", 0.1)
+    monkeypatch.setattr(halts, "PATIENCE_S", 1.0)
+    port = free_port()
+    hub = await lab.node(f'leafnodes {{ listen: "127.0.0.1:{port}" }}')
+    links = leaf_service(hub).links
+    told = [b"x.y", b"x.*", b"x.>", b"*.y"] if rotates else [b"x.>"]
+
+    async def hold(writer: asyncio.StreamWriter) -> None:
+        for turn in itertools.count():
+            for number, pattern in enumerate(told):
+                what = b"hold" if number == turn // 3 % len(told) else b"let_go"
+                writer.write(b'INFO {"%b":"* %b"}\r\n' % (what, pattern))
+            await silence(0.05)
+
+    _, publisher = await opened(client_port(hub), b"")
+    for link in range(2):
+        _, writer = await opened(port, b"LS+ x.>\r\nPING\r\n", b'"headwater":1,')
+        await until(lambda: hub.account("$G").has_interest(b"x.y"))
+        [conn] = links.conns.values()
+        if link == 0:
+            holding = asyncio.ensure_future(hold(writer))
+            await until(lambda conn=conn: shut(conn.halts))
+            passed = conn.kernel.in_msgs
+            for _ in range(2000):
+                publisher.write(b"PUB x.y 1\r\n1\r\n")
+            await until(lambda conn=conn: conn.halts.deaf)
+            await until(lambda passed=passed: hub.kernel.in_msgs == passed + 2000)
+            holding.cancel()
+        assert conn.halts.deaf, "a new link of the same gateway, too"
+        writer.close()
+        await until(lambda: not links.conns)
+    publisher.close()
+
+
+async def test_a_reader_of_a_message_now_and_then_is_no_harm(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What passes of what is held back counts for the peer, however long it holds back."""
+    monkeypatch.setattr(halts, "HELD_S", 0.1)
+    monkeypatch.setattr(halts, "PATIENCE_S", 0.5)
+    hub, edge, _ = await wired(lab)
+    hearing = await lab.client(client_port(edge))
+    await hearing.subscribe("x.>")
+    await until(lambda: hub.account("$G").has_interest(b"x.y"))
+    [conn] = leaf_service(hub).links.conns.values()
+    reader, writer = await opened(client_port(hub), b"")
+    begun = hub.loop.time()
+    while hub.loop.time() - begun < 1.5:
+        conn.halts.hold(b"* x.>")
+        writer.write(b"PUB x.y 4000\r\n%b\r\nPING\r\n" % bytes(4000))
+        pong = asyncio.ensure_future(reader.readuntil(b"PONG\r\n"))
+        await silence(0.1)
+        conn.halts.hold(b"* x.>")
+        conn.halts.let_go(b"* x.>")
+        await pong
+    assert not conn.halts.deaf
+    writer.close()
 
 
 @pytest.mark.parametrize("ours", ["hub", "edge"])
