@@ -1,8 +1,9 @@
 """The suite in several processes: which tests stay together, and which run while no other does.
 
-`make test` runs three workers. The tests of a file stay in one worker, in their order, so that what
+`make test` runs four workers. The tests of a file stay in one worker, in their order, so that what
 is made once for a module is made once; a package in `ONE_WORKER` stays in one worker as a whole.
-A test marked `alone` measures time or loads every core: while it runs, no other worker does.
+A test marked `alone` measures time or loads every core: while it runs, no other worker does. All of
+them are one worker's first work: elsewhere, each would wait until the others' tests have ended.
 
 What a test that passed has written goes with it. A worker that is stuck where no signal reaches it
 shows every thread's stack and ends, so that the rest of the suite goes on.
@@ -14,6 +15,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -26,12 +28,27 @@ from xdist.workermanage import WorkerController
 from tests import second_look
 
 ONE_WORKER = {
-    "tests/spark/jobs": "a session of Spark takes ten seconds to start and 1 GiB",
-    "tests/spark/write": "another one: all of tests/spark took longer than everything else",
+    "tests/spark/write": "a session of Spark takes ten seconds to start and 1 GiB",
+    "tests/spark/jobs": "another one: all of tests/spark took longer than everything else",
     "tests/spark": "a third one",
 }
 """Packages and why; a test is in the first one that it is below."""
+FIRST = [
+    "tests/spark",
+    "tests/spark/write",
+    "tests/clients",
+    "tests/bench",
+    "tests/federation",
+    "tests/hub",
+    "tests/spark/jobs",
+    "tests/deploy",
+]
+"""Work that takes long for its number of tests: begun last, it would be one worker's at the end."""
+ALONE = "tests marked alone"
+"""Name of the work that these tests are, and of the file in which a worker lists them."""
 LOCKS = pytest.StashKey[Path]()
+ROOM = pytest.StashKey[IO[str]]()
+"""Locked while a test runs; a test that runs alone leaves it to the next one that does."""
 PASSED = pytest.StashKey[bool]()
 TURN_SECONDS = 1800.0
 """How long a test waits for its turn, at most: longer than the longest test of the suite."""
@@ -59,6 +76,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(config.stash[LOCKS])
 
 
+def _work_of(nodeid: str) -> str:
+    """What stays in one worker: a package of `ONE_WORKER`, or a file."""
+    path = nodeid.partition("::")[0]
+    return next((name for name in ONE_WORKER if path.startswith(f"{name}/")), path)
+
+
 class FileScheduling(LoadScopeScheduling):
     """Gives a worker a whole file, or a whole package of `ONE_WORKER`, at a time.
 
@@ -66,6 +89,14 @@ class FileScheduling(LoadScopeScheduling):
     which nothing is left to run, gives them to workers that are not ready, and gives out single
     tests, which a worker keeps back until it is given another one.
     """
+
+    alone: frozenset[str] = frozenset()
+
+    def schedule(self) -> None:
+        listed = self.config.stash[LOCKS] / ALONE
+        if self.collection is None and listed.exists():
+            self.alone = frozenset(listed.read_text().splitlines())
+        super().schedule()
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Give what a crashed worker had left to others; returns the test that it crashed in,
@@ -94,12 +125,32 @@ class FileScheduling(LoadScopeScheduling):
         return self._pending_of(self.assigned_work[node])
 
     def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.partition("::")[0]
-        return next((name for name in ONE_WORKER if path.startswith(f"{name}/")), path)
+        if nodeid in self.alone:
+            return ALONE
+        return _work_of(nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a worker: the order in which work is given out, and the list of what runs alone."""
+    if LOCKS not in config.stash:
+        return
+    counts = Counter(_work_of(item.nodeid) for item in items)
+
+    def place(item: pytest.Item) -> tuple[bool, int, int]:
+        work = _work_of(item.nodeid)
+        package = work if work in ONE_WORKER else "/".join(work.split("/")[:2])
+        early = FIRST.index(package) if package in FIRST else len(FIRST)
+        return not _runs_alone(item), early, -counts[work]
+
+    items.sort(key=place)
+    alone = [item.nodeid for item in items if _runs_alone(item)]
+    (config.stash[LOCKS] / ALONE).write_text("\n".join(alone))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling:
+    config.option.loadscopereorder = False
     return FileScheduling(config, log)
 
 
@@ -117,28 +168,40 @@ def _limit(item: pytest.Item) -> float:
     return float(own) + STUCK_SECONDS
 
 
-def _take_turn(item: pytest.Item, door: IO[str], room: IO[str]) -> None:
+def _runs_alone(item: pytest.Item | None) -> bool:
+    return item is not None and item.get_closest_marker("alone") is not None
+
+
+def _take_turn(item: pytest.Item) -> None:
     """Wait until this test may run: whoever waits for the room keeps the door."""
-    fcntl.flock(door, fcntl.LOCK_EX)
-    alone = item.get_closest_marker("alone")
-    fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-    fcntl.flock(door, fcntl.LOCK_UN)
+    stash = item.config.stash
+    if ROOM in stash:
+        return
+    stash[ROOM] = (stash[LOCKS] / "room").open("w")
+    with (stash[LOCKS] / "door").open("w") as door:
+        fcntl.flock(door, fcntl.LOCK_EX)
+        fcntl.flock(stash[ROOM], fcntl.LOCK_EX if _runs_alone(item) else fcntl.LOCK_SH)
+
+
+def _end_turn(item: pytest.Item, following: pytest.Item | None) -> None:
+    if not (_runs_alone(item) and _runs_alone(following)):
+        item.config.stash[ROOM].close()
+        del item.config.stash[ROOM]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """Take turns: waiting for one does not count to a test's time limit."""
     if LOCKS not in item.config.stash:
         return (yield)
-    folder = item.config.stash[LOCKS]
-    with (folder / "door").open("w") as door, (folder / "room").open("w") as room:
-        _end_when_stuck(item, TURN_SECONDS)
-        _take_turn(item, door, room)
-        _end_when_stuck(item, _limit(item))
-        try:
-            return (yield)
-        finally:
-            faulthandler.cancel_dump_traceback_later()
+    _end_when_stuck(item, TURN_SECONDS)
+    _take_turn(item)
+    _end_when_stuck(item, _limit(item))
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        _end_turn(item, nextitem)
 
 
 @pytest.hookimpl(optionalhook=True)
