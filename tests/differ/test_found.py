@@ -379,6 +379,28 @@ HISTORIES: dict[str, list[Step]] = {
         STREAM, *[publish("a")] * 4, consumer(max_ack_pending=2), asking("+2"), asking("-1"),
         asking('{"batch":1,"no_wait":true}'), LIST,
     ],
+    "direct reads of fewer bytes than none, and of the last ones without headers": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "allow_direct": True}),
+        publish("a"), publish("b"), publish("c"), *(api("DIRECT.GET.%", body) for body in (
+            {"seq": 1, "batch": 3, "max_bytes": -1}, {"seq": 1, "max_bytes": -1},
+            {"multi_last": ["%.*"], "max_bytes": -1}, {"multi_last": ["%.*"], "no_hdr": True})),
+    ],
+    "acknowledgements of too few or too many tokens": [
+        STREAM, publish("a"), consumer(), pull(1), *(
+            {**publish("a"), "subject": f"$JS.ACK.{tail}", "payload": "+ACK"} for tail in (
+                "%.C.1.1.1.1", "%.C.1.1.1.1.0.0", "%.C", "_.x.%.C.1.1.1.1.0",
+                "_.x.%.C.1.1.1.1.0.t", "%.D.1.1.1.1.0")), LIST,
+    ],
+    "counters that tell nothing of their sources, or no JSON": [
+        api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "allow_direct": True,
+            "allow_msg_counter": True}),
+        *(step for value in ("{}", "null", '{"S":null}', '{"S":{"a":"5"}}', "[]", "x")
+            for leaf in (f"n{len(value)}{value[1:2]}".replace('"', "q"),) for step in (
+                {**publish(leaf), "payload": "", "headers": [
+                    ("Nats-Incr", "2"), ("Nats-Counter-Sources", value)]},
+                {**headed(leaf, "Nats-Incr", "1"), "payload": ""},
+                api("DIRECT.GET.%", {"last_by_subj": f"%.{leaf}"}))),
+    ],
 }  # fmt: skip
 
 

@@ -43,6 +43,7 @@ OVER = (
     "\\r\\nNats-Pending-Bytes: 0\\r\\n\\r\\n' b''"
 )
 TAKEN = [STREAM, made("C", filter_subject="%.z"), made("C")]
+BY_INTEREST = api("STREAM.CREATE.%", {"name": "%", "retention": "interest"})
 CONFIG = {"ack_policy": "explicit", "max_deliver": -1}
 DELIVERED = {"consumer_seq": 1, "stream_seq": 1}
 
@@ -82,6 +83,10 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
     "a delay of another": ([STREAM, PACED, LATER], delivery("D", 0), "", ""),
     "a delay without a backoff": ([STREAM, FULL, LATER], delivery("C", 0), "", ""),
     "what left behind a last filter": (TAKEN, state("C", 1), state("C", 0), "last filter"),
+    "what is held behind a last filter": ([BY_INTEREST, *TAKEN[1:]], told(name="%", state={"n": 1},
+        limit=9), told(name="%", state={"n": 0}, limit=0), "last filter"),
+    "what is held behind a last filter where all is kept": (TAKEN, told(name="%", state={"n": 1}),
+        told(name="%", state={"n": 0}), ""),
     "what left behind another": (TAKEN, state("D", 1), state("D", 0), ""),
     "what goes on without a purge": ([STREAM, FULL], delivery("C", 0), "", ""),
     "the end of a batch behind a refusal": ([STREAM, REFUSED, END], told(batch="f"), "",

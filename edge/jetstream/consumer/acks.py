@@ -60,6 +60,19 @@ def parse_numbers(
 
 @cython.cfunc
 @cython.exceptval(check=False)
+def tokens_fit(
+    text: cython.p_const_uchar, n: cython.Py_ssize_t, extended: cython.bint
+) -> cython.bint:
+    """Whether a text has as many tokens as an ack, numbers or not: other subjects are nobody's."""
+    dots: cython.Py_ssize_t = 0
+    k: cython.Py_ssize_t
+    for k in range(n):
+        dots += text[k] == 46
+    return dots + 1 == NUMBERS or (extended and dots >= NUMBERS)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
 def starts(
     body: cython.p_const_uchar, n: cython.Py_ssize_t, word: cython.p_const_char
 ) -> cython.bint:
@@ -93,7 +106,7 @@ class AckSink(Sink):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def deliver(self, m: cython.pointer(Msg), sender: Endpoint) -> cython.int:
-        """Act on an ack; 0 when the consumer is gone."""
+        """Act on an ack; 0 when the consumer is gone, or the subject is not one of acks."""
         numbers: cython.longlong[5]
         body: cython.p_const_uchar = m.body + m.header_len
         n: cython.Py_ssize_t = m.size - m.header_len
@@ -108,7 +121,11 @@ class AckSink(Sink):
             self.extended,
             cython.address(numbers[0]),
         )
-        if not known or numbers[1] == 0:
+        if not known:
+            return tokens_fit(
+                m.subject + self.prefix, m.subject_len - self.prefix, self.extended
+            )
+        if numbers[1] == 0:
             return 1
         consumer.touch()
         if (

@@ -108,9 +108,11 @@ def paused(consumer: Any) -> None:
 
 def pinned(consumer: Any, group: str, pin: str) -> None:
     """A client of a priority group was pinned."""
-    _advise(consumer, "PINNED", "consumer_group_pinned", {"group": group, "pinned_id": pin})
+    fields = {"account": consumer.stream.account.name, "group": group, "pinned_id": pin}
+    _advise(consumer, "PINNED", "consumer_group_pinned", fields)
 
 
 def unpinned(consumer: Any, group: str, reason: str) -> None:
     """A client of a priority group lost its pin; `reason` is admin or timeout."""
-    _advise(consumer, "UNPINNED", "consumer_group_unpinned", {"group": group, "reason": reason})
+    fields = {"account": consumer.stream.account.name, "group": group, "reason": reason}
+    _advise(consumer, "UNPINNED", "consumer_group_unpinned", fields)

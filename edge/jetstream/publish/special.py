@@ -10,6 +10,7 @@ from headwater.edge.jetstream.stream.counters import (
     SOURCES,
     counter_value,
     last_count,
+    last_sources,
     total_payload,
 )
 
@@ -111,7 +112,7 @@ def count(
     last = last or last_count(stream, subject)
     if last is not None:
         total += counter_value(last[1])
-        sources = headers.get(last[0], SOURCES) if last[0] else None
+        sources = last_sources(last[0])
         if sources:
             block = headers.put(block, SOURCES, sources)
     return block, total_payload(total), b',"val":"%d"' % total

@@ -148,7 +148,8 @@ class DirectGet:
         self.status(reply, b"204 EOB", end_lines(pending, last))
 
     def send_multi(self, reply: bytes, request: MsgGetRequest) -> None:
-        """Send the last message of every subject that matches, as of a sequence or time."""
+        """Send the last message of every subject that matches, as of a sequence or time; with
+        headers, whatever the request says, for only they tell the subject."""
         store = self.stream.store
         up_to = request.up_to_seq
         if request.up_to_time is not None:
@@ -176,7 +177,7 @@ class DirectGet:
             pending -= 1
             if found is None:
                 continue
-            self.send_message(reply, found, request.no_hdr, (pending, last))
+            self.send_message(reply, found, False, (pending, last))
             last = sequence
             room -= len(found.subject) + len(found.headers) + len(found.payload)
             if room <= 0 or 0 < request.batch <= count:
@@ -185,10 +186,11 @@ class DirectGet:
         self.status(reply, b"204 EOB", lines)
 
     def room(self, request: MsgGetRequest) -> int:
-        """Bytes that may be sent in answer to one request."""
-        if request.max_bytes > 0:
-            return min(request.max_bytes, self.bytes_max)
-        return self.bytes_max
+        """Bytes that may be sent in answer to one request; at 0 and below it ends behind the first
+        message."""
+        if request.max_bytes == 0:
+            return self.bytes_max
+        return min(request.max_bytes, self.bytes_max)
 
     def send_message(
         self, reply: bytes, found: Any, bare: bool, batch: tuple[int, int] | None = None

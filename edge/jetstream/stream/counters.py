@@ -8,11 +8,14 @@ what was removed at the origin, or passed over, leaves no error behind.
 import json
 from typing import Any
 
+import msgspec
+
 from headwater.edge.jetstream.model import errors, headers
 
 STEP = b"Nats-Incr"
 SOURCES = b"Nats-Counter-Sources"
 ORIGIN = b"Nats-Stream-Source"
+_Sources = dict[str, dict[str, str] | None] | None
 DIGITS_MAX = 4096
 """Digits of a total, at most."""
 
@@ -33,6 +36,19 @@ def last_count(stream: Any, subject: bytes) -> tuple[bytes, bytes] | None:
             return found
     last = stream.store.last_by_subject(subject)
     return None if last is None else (last.headers, last.payload)
+
+
+def last_sources(block: bytes) -> bytes:
+    """What the last message of a counter tells of its sources, as JSON; empty when that is none.
+    Raises JetStreamError when it is no map of maps."""
+    text = headers.get(block, SOURCES) if block else None
+    if not text:
+        return b""
+    try:
+        found = msgspec.json.decode(text, type=_Sources)
+    except (msgspec.DecodeError, RecursionError):
+        raise errors.MESSAGE_COUNTER_BROKEN.error() from None
+    return text if found else b""
 
 
 def total_payload(total: int) -> bytes:

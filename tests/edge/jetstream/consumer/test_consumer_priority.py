@@ -1,5 +1,6 @@
 """Priority groups (ADR-42) and resets (ADR-60)."""
 
+import json
 from typing import Any
 
 SECOND = 1_000_000_000
@@ -80,6 +81,7 @@ async def test_pinned_client(world: Any) -> None:
     assert pin_of(two[0]) != pin
     kinds = [m.subject.split(".")[4] for m in events]
     assert kinds == ["PINNED", "UNPINNED", "PINNED"]
+    assert {json.loads(m.payload)["account"] for m in events} == {world.account.name}
 
 
 async def test_pin_times_out(world: Any) -> None:
