@@ -66,6 +66,7 @@ BODIES = [
 TWO = {"filter_subjects": ["%.a", "%.c"]}
 STORED = [STREAM, publish("a"), publish("b"), publish("a"), publish("c")]
 INFO = api("CONSUMER.INFO.%.C", None)
+WORK = api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "retention": "workqueue"})
 FAR = 2**63 - 1
 TOO_HIGH = [("Nats-Required-Api-Level", "99")]
 LOW = [("Nats-Required-Api-Level", "1")]
@@ -384,6 +385,16 @@ HISTORIES: dict[str, list[Step]] = {
         publish("a"), publish("b"), publish("c"), *(api("DIRECT.GET.%", body) for body in (
             {"seq": 1, "batch": 3, "max_bytes": -1}, {"seq": 1, "max_bytes": -1},
             {"multi_last": ["%.*"], "max_bytes": -1}, {"multi_last": ["%.*"], "no_hdr": True})),
+    ],
+    "what a work queue's worker awaits stays, though it is copied": [
+        WORK, consumer(), publish("a"), api("STREAM.CREATE.%M", {
+            "name": "%M", "sources": [{"name": "%"}]}), wait(1.6), FULL, publish("b"), wait(0.3),
+        pull(1), {"do": "ack", "which": 0, "body": "+ACK", "asked": True}, FULL,
+    ],
+    "a work queue that is copied takes one who wants all": [
+        WORK, api("STREAM.CREATE.%M", {"name": "%M", "mirror": {"name": "%"}}), wait(1.6),
+        consumer(), api("CONSUMER.CREATE.%.D", {"stream_name": "%", "config": {
+            "durable_name": "D", "ack_policy": "explicit"}}), publish("b"), wait(0.3), FULL,
     ],
     "acknowledgements of too few or too many tokens": [
         STREAM, publish("a"), consumer(), pull(1), *(

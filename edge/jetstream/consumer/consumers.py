@@ -25,6 +25,11 @@ def limitable(stream: Any) -> list[Delivery]:
     return [found for found in stream.consumers.values() if not found.config.direct]
 
 
+def workers(stream: Any) -> list[Delivery]:
+    """Consumers that no mirror or source has made: a work queue gives each message to one."""
+    return [found for found in limitable(stream) if not found.config.sourcing]
+
+
 def durable(stream: Any, lsn: int) -> Awaitable[None] | None:
     """Done when a log sequence number is on disk; None when there is nothing to wait for."""
     if not lsn:
@@ -95,7 +100,7 @@ def add(consumer: Delivery) -> None:
 
 
 def _check_count(stream: Any, limits: consumer_config.Limits) -> None:
-    there = [found for found in limitable(stream) if not found.config.sourcing]
+    there = workers(stream)
     own = stream.config
     tier = [
         each
@@ -116,7 +121,7 @@ def _check_work_queue(stream: Any, config: ConsumerConfig) -> None:
         raise errors.CONSUMER_WQ_REQUIRES_EXPLICIT_ACK.error()
     if config.deliver_policy != "all":
         raise errors.CONSUMER_WQ_CONSUMER_NOT_DELIVER_ALL.error()
-    if limitable(stream):
+    if workers(stream):
         if not consumer_config.filters(config):
             raise errors.CONSUMER_WQ_MULTIPLE_UNFILTERED.error()
         _check_partition(stream, config, "")
@@ -124,7 +129,7 @@ def _check_work_queue(stream: Any, config: ConsumerConfig) -> None:
 
 def _check_partition(stream: Any, config: ConsumerConfig, own: str) -> None:
     wanted = consumer_config.filters(config)
-    for other in limitable(stream):
+    for other in workers(stream):
         if other.name == own:
             continue
         if consumer_config.overlaps(wanted, consumer_config.filters(other.config)):

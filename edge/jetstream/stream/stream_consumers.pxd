@@ -13,6 +13,7 @@ cdef class StreamConsumers:
     cdef tuple patterns                 # that some consumer wants, if `by_interest`
     cdef bint by_interest               # interest retention
     cdef bint work_queue                # work-queue retention
+    cdef bint copied                    # a work queue that some mirror or source copies
     cdef public bint doubtful           # a consumer is unreadable: drop nothing for lack of interest
     cdef list listed(self)
     cdef int wake(self) except -1

@@ -1,8 +1,8 @@
 """The consumers of a stream, and what its retention keeps for them.
 
 With interest retention a stream stores what some consumer's filter matches, and keeps it until
-every such consumer has acknowledged it. A work queue keeps a message until one has. Any other
-stream only tells its consumers what is new and what is gone.
+every such consumer has acknowledged it. A work queue keeps a message until one has, and each mirror
+and source has copied it. Any other stream only tells its consumers what is new and what is gone.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -98,6 +98,9 @@ class StreamConsumers:
         if self.stale:
             self.stale = False
             self.observers = list(self.by_name.values())
+            self.copied = self.work_queue and any(
+                consumer.config.direct or consumer.config.sourcing for consumer in self.observers
+            )
             if self.by_interest:
                 for consumer in self.observers:
                     wanted.extend(filters_of(consumer))
@@ -177,4 +180,7 @@ class StreamConsumers:
     @cython.exceptval(-1, check=False)
     def let_go(self, sequence: cython.ulonglong) -> cython.bint:
         """Whether `sequence`, which a consumer is done with, has to leave the stream."""
-        return self.work_queue or (self.drops_unneeded() and not self.need(sequence))
+        if self.work_queue:
+            self.listed()
+            return not (self.copied and self.need(sequence))
+        return self.drops_unneeded() and not self.need(sequence)

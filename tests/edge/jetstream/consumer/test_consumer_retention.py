@@ -77,6 +77,28 @@ async def test_exhausted_messages_stay_in_a_work_queue_until_acknowledged(world:
     assert stream.store.messages == 0
 
 
+async def test_a_work_queue_keeps_what_is_still_to_be_copied(world: Any) -> None:
+    stream = await world.stream(retention="workqueue")
+    copied = {"deliver_subject": "m", "ack_policy": "none", "direct": True}
+    body = {"stream_name": "S", "config": copied}
+    made = world.listen("r")
+    world.send("$JS.API.CONSUMER.CREATE.S", json.dumps(body), "r")
+    await world.until(lambda: bool(made))
+    await world.consumer("A", filter_subject="a.1")
+    await world.consumer("B", filter_subject="a.2")
+    world.publish(2)
+    inbox = world.listen("_INBOX.x")
+    world.pull("_INBOX.x", "1", "A")
+    world.send(inbox[0].reply)
+    assert stream.store.messages == 2
+    received = world.listen("m")
+    await world.until(lambda: len(received) == 2)
+    assert stream.store.messages == 1
+    world.pull("_INBOX.x", "1", "B")
+    world.send(inbox[1].reply)
+    assert stream.store.messages == 0
+
+
 async def test_direct_consumers_are_hidden(world: Any) -> None:
     stream = await world.stream()
     body = {
