@@ -182,6 +182,9 @@ class Applier:
                 self.groups.delete(assignment)
 
     def _reconcile_single(self, assignment: Assignment, new: bool) -> None:
+        if self.jetstream.rests(assignment.account):
+            # It is looked at again when the account has JetStream.
+            return
         js = self.jetstream.account_js(assignment.account)
         config = assignment.stream_config
         stream = js.streams.get(assignment.name)

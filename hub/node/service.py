@@ -141,6 +141,8 @@ class ClusterService:
         groups.may_lead = founding.would_lead
         self._routes = ClusterRoutes(self.cluster)
         groups.on_deposed = self._routes.relay.deposed
+        jetstream.on_rest = groups.rest
+        jetstream.on_wake = self._wake
         self.absences = absences = Absences(
             jetstream, self._transport, self._known, self._all_known, self.cluster.leader_of
         )
@@ -164,6 +166,12 @@ class ClusterService:
         applier.emptied = not group.resume()
         applier.on_joined = founding.say
         return [each for each in found if not stream_lifecycle.group_of(each.meta)]
+
+    def _wake(self, account: str) -> None:
+        """An account has JetStream again on this node: serve what the cluster says."""
+        assert self.cluster is not None and self._groups is not None
+        self.cluster.applier.reconcile_all()
+        self._groups.go_on(account)
 
     def _known(self, account: str, name: str) -> Assignment | None:
         known = self._state.stream(account, name)

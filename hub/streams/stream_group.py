@@ -1,5 +1,6 @@
 """One replicated stream on one node: what its group does, done to the stream."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ KEEP_BYTES = 1 << 20
 """Of applied entries that stay in memory for members that are a little behind."""
 FULL_TICKS = 20
 """For which a leader's storage may take nothing before another one is asked to lead."""
+REST_TICKS = (10, 6000)
+"""Until a leader whose account has no JetStream asks the next one to lead: each wait is twice the
+one before, from the first to the last of these."""
 LAST_TICKS = 4
 """That a leader waits for acks of what it has taken, before another one is asked to lead."""
 EAGER_TICKS = (0, 1, 3, 6)
@@ -118,6 +122,9 @@ class StreamGroup:
         self._stood = -1
         self._refuses_since = 0
         self._device = StalledDevice()
+        self._passed = (0, 0)
+        """When a leader that rests has last asked another one to lead, and how long it waits until
+        it does again, in ticks."""
         self.led_in = -1
         """The last term in which the stream lived here; -1 for none."""
         self._decoded: tuple[Any, StreamConfig] = (None, StreamConfig(name=""))
@@ -241,6 +248,7 @@ class StreamGroup:
         if raft.is_leader:
             self._give_up_if_full(raft)
             self._give_up_if_stalled(raft)
+            self._pass_on(raft)
         self._look_at_reads(raft)
         self.store.trim(raft, KEEP_BYTES, HOLD_BYTES)
         raft.sleep.restless = self._has_to_try_again(raft)
@@ -268,7 +276,9 @@ class StreamGroup:
             machine.follow(replica.store)
         self.reads.look_at(raft, replica.applied)
         near = self._is_near(raft)
-        if machine.lives or not (near or self._config().allow_direct):
+        if self.rests:
+            self.reads.give_up()
+        if machine.lives or self.rests or not (near or self._config().allow_direct):
             # What the leader of before had said of a mirror counts no more.
             machine.withdraw()
             return
@@ -296,7 +306,7 @@ class StreamGroup:
         """Whether something waits that is looked at with ticks only."""
         if self.replica.waiting or self.leadership.waiting or self.farewell is not None:
             return True
-        if self.reads.busy:
+        if self.reads.busy or (raft.is_leader and self.rests):
             return True
         stream = self.stream
         full = stream is not None and stream.store.failure is not None
@@ -328,10 +338,12 @@ class StreamGroup:
             not raft.is_leader
             or raft.transfer.target
             or self.machine.lives
+            or self.rests
             or replica.waiting
             or replica.store is None
             or replica.mark.term != raft.term
             or replica.doubtful
+            or (raft.term == self.led_in and replica.applied < raft.log.last)
         ):
             return
         self.led_in = raft.term
@@ -594,12 +606,57 @@ class StreamGroup:
         return all(each is not None and each.config.incarnation(node) is None for each in known)
 
     def advise_end(self) -> None:
-        """Say that the stream and its consumers are deleted, when it lives here."""
+        """Say that the stream is deleted, when it lives here, and its consumers of one replica."""
         stream = self.stream
         if stream is not None:
             for consumer in stream.consumers.values():
-                consumer_events.deleted(consumer)
+                # As with nats-server, where nobody leads those with replicas any more by then.
+                if consumer.config.num_replicas == 1:
+                    consumer_events.deleted(consumer)
             self._advise(stream, "delete")
+
+    @property
+    def rests(self) -> bool:
+        """Whether the stream's account has no JetStream on this node."""
+        return self.machine.jetstream.rests(self.wanted.account)
+
+    def rest(self) -> None:
+        """The stream lives here no more, while its account has no JetStream on this node. What the
+        group commits is still applied."""
+        self.farewell = None
+        if self.machine.lives:
+            self.on_ending(self.led_in)
+            self.machine.quiet(stream_lifecycle.SHUTDOWN)
+        self.machine.withdraw()
+        self.reads.give_up()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """The stream rests from now on, or no more: the next round looks at it."""
+        self._passed = (0, 0)
+        if self.raft is not None:
+            hibernation.wake(self.raft)
+            self.touch(self.raft)
+
+    def _pass_on(self, raft: Raft) -> None:
+        """A leader whose stream rests lets the next node try, and then ever more seldom: where all
+        rest, nobody serves the stream."""
+        passed, wait = self._passed
+        if not self.rests or raft.ticks - passed < wait:
+            return
+        first, last = REST_TICKS
+        self._passed = (raft.ticks, min(max(2 * wait, first), last))
+        there = [
+            node
+            for node, one in raft.progress.items()
+            if node in raft.log.config.voters and one.active and self.may_lead(node)
+        ]
+        there = [node for node in there if node != raft.node]
+        if there:
+            # In turn, so that each one has its try.
+            to = min(there, key=lambda node: (node < raft.node, node))
+            with contextlib.suppress(ChangeRefused, NotLeader):
+                self.hand_over(to)
 
     def end(self, reason: str = stream_lifecycle.REPLACED) -> None:
         """Nothing of the stream lives here any more; what is stored stays. `reason` is for who

@@ -363,6 +363,19 @@ class StreamGroups:
         self.wanted.pop(number, None)
         self._machines.pop(number, None)
 
+    def rest(self, account: str) -> None:
+        """An account has no JetStream on this node any more."""
+        for group in self._of_account(account):
+            group.rest()
+
+    def go_on(self, account: str) -> None:
+        """An account has JetStream on this node again."""
+        for group in self._of_account(account):
+            group.go_on()
+
+    def _of_account(self, account: str) -> list[StreamGroup]:
+        return [group for group in self.groups.values() if group.wanted.account == account]
+
     def stop(self) -> None:
         """The node stops: streams go quiet."""
         for group in self.groups.values():

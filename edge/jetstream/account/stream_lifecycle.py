@@ -31,6 +31,10 @@ REPLACED = "Leadership Change"
 """What waiting pulls hear of a stream that another node leads, or another one replaces."""
 
 
+SHUTDOWN = "Server Shutdown"
+"""And of one whose account has no JetStream any more."""
+
+
 class StreamOwner(Protocol):
     """What a stream needs of its account's JetStream."""
 

@@ -143,6 +143,10 @@ class NodeJetStream:
         """Facts for monitoring, on a node of a cluster; see `hub.node.cluster_view`."""
         self._resting: dict[str, list[tuple[str, bytes, Any]]] = {}
         """By account that has no JetStream: name, meta and store of the streams it had."""
+        self.on_rest: Callable[[str], None] = lambda account: None
+        """Called with an account that has no JetStream any more, on a node of a cluster."""
+        self.on_wake: Callable[[str], None] = lambda account: None
+        """Called with such an account when it has JetStream again."""
         self._denials: dict[str, Any] = {}
         """Of the accounts that are told that they have no JetStream."""
         self.granted: Callable[[str], AccountJetStreamOptions | None] = self._configured
@@ -334,11 +338,14 @@ class NodeJetStream:
         found = self.account_js(account.name)
         if limits is not None:
             found.set_limits(limits)
+        rested = account.name in self._resting
         for name, meta, store in self._resting.pop(account.name, []):
             self._recover(found, name, meta, store)
         if found.router is None:
             found.router = Router(found, self.routes(), self.domain)
             found.router.listen()
+        if rested:
+            self.on_wake(account.name)
         return found
 
     def deny(self, account: Account, *, system: bool = False) -> None:
@@ -367,14 +374,14 @@ class NodeJetStream:
 
     def rest(self, account: Account) -> None:
         """Let the streams of an account live no more until `enable`. As with nats-server, those in
-        memory are gone. In a cluster groups say which streams live."""
+        memory are gone. Replicated ones are left to `on_rest`."""
+        resting = self._resting.setdefault(account.name, [])
         js = self.accounts.get(account.name)
-        if js is None or self.clustered:
+        if js is None:
             return
-        resting = self._resting.setdefault(js.name, [])
-        for stream in list(js.streams.values()):
+        for stream in [each for each in js.streams.values() if not each.group]:
             meta = self.store().meta_of(stream.store)
-            stream_lifecycle.rest(js, stream, "Server Shutdown")
+            stream_lifecycle.rest(js, stream, stream_lifecycle.SHUTDOWN)
             if meta is not None:
                 resting.append((stream.name, meta, stream.store))
                 continue
@@ -383,6 +390,11 @@ class NodeJetStream:
                 js.name, stream.name,
             )  # fmt: skip
             self.store().delete_stream(stream.store)
+        self.on_rest(account.name)
+
+    def rests(self, account: str) -> bool:
+        """Whether the streams of an account rest."""
+        return account in self._resting
 
     def leave(self) -> None:
         """Serve nothing any more in a node that goes on; `shutdown` closes what is stored."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +16,9 @@ from nats.aio.client import Client
 
 from bench.servers import free_port
 from headwater.edge.conf.flags import parse_args
+from headwater.edge.node.reload import reload_node
 from tests.hub.lab import Lab
+from tests.waiting import until
 
 ANCHOR = Path(sys.executable).parent / "nats-server"
 USERS = (
@@ -29,11 +32,13 @@ Configure = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Nodes:
-    """A cluster that runs: the first node's port, how to stop the node of an index, and the
-    monitoring ports of all nodes where a test wants them."""
+    """A cluster that runs: the first node's port, how to stop the node of an index, how to have it
+    load its configuration changed, and the monitoring ports of all nodes where a test wants
+    them."""
 
     port: int
     stop: Callable[[int], Awaitable[None]]
+    reload: Callable[[int, Configure], Awaitable[None]]
     monitors: list[int] = field(default_factory=list)
 
 
@@ -80,7 +85,8 @@ async def their_nodes(
     """So many nats-servers."""
     path.mkdir()
     port, configs = write_configs(path, size, configure)
-    with (path / "log").open("w") as output:
+    log = path / "log"
+    with log.open("w") as output:
         processes = [
             subprocess.Popen([str(ANCHOR), "-c", str(config)], stderr=output)
             for config in configs
@@ -90,8 +96,15 @@ async def their_nodes(
         processes[index].terminate()
         await asyncio.to_thread(processes[index].wait, 10)
 
+    async def reload(index: int, change: Configure) -> None:
+        done = "Reloaded server configuration"
+        before = log.read_text().count(done)
+        configs[index].write_text(change(configs[index].read_text()))
+        processes[index].send_signal(signal.SIGHUP)
+        await until(lambda: log.read_text().count(done) > before, f"n{index} has reloaded")
+
     try:
-        yield Nodes(port, stop)
+        yield Nodes(port, stop, reload)
     finally:
         for process in processes:
             process.terminate()
@@ -107,11 +120,18 @@ async def our_nodes(
     path.mkdir()
     port, configs = write_configs(path, size, configure)
     lab = Lab(path, size)
+
+    async def reload(index: int, change: Configure) -> None:
+        configs[index].write_text(change(configs[index].read_text()))
+        node = lab.nodes[index]
+        assert node is not None
+        reload_node(node, parse_args(["-c", str(configs[index])]).options)
+
     try:
         for index, config in enumerate(configs):
             lab.run(index, parse_args(["-c", str(config)]).options)
         await lab.settled(size)
-        yield Nodes(port, lab.stop_node)
+        yield Nodes(port, lab.stop_node, reload)
     finally:
         await lab.stop()
 

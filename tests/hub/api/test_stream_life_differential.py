@@ -44,8 +44,9 @@ async def life(address: str) -> dict[str, Any]:
         async def hear(message: Any) -> None:
             heard.append(message.subject.removeprefix(PREFIX))
 
-        for what in ("CREATED", "UPDATED", "DELETED"):
-            await user.subscribe(f"{PREFIX}STREAM.{what}.S", cb=hear)
+        for what in ("STREAM.CREATED", "STREAM.UPDATED", "CONSUMER.DELETED", "STREAM.DELETED"):
+            await user.subscribe(f"{PREFIX}{what}.S", cb=hear)
+            await user.subscribe(f"{PREFIX}{what}.S.c", cb=hear)
         await user.flush()
         assert "error" not in await api(user, "STREAM.CREATE.S", **STREAM)
         for _ in range(2):
@@ -113,7 +114,8 @@ async def test_a_stream_is_made_changed_and_deleted_alike(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A retry is answered as the first try was, whatever it expects; a waiting pull hears that its
-    consumer is gone, and not that another node leads."""
+    consumer is gone, and not that another node leads. That a consumer with replicas goes with its
+    stream is not told."""
 
     async def told(nodes: Nodes) -> Any:
         return await asyncio.wait_for(life(f"127.0.0.1:{nodes.port}"), 60)
