@@ -229,10 +229,19 @@ class GroupStore:
         def finish() -> None:
             if self.replicas.get(group) is not replica:
                 return  # it was erased before it was durable
-            if existing is None or unfinished:
-                self.node.finish_stream(store)
-            if restored.hard_state is not None:
-                self._write_hard(group, restored.hard_state)
+            try:
+                if existing is None or unfinished:
+                    self.node.finish_stream(store)
+                if restored.hard_state is not None:
+                    self._write_hard(group, restored.hard_state)
+            except (OSError, StoreError) as error:
+                log.warning(
+                    "%s cannot begin here (%s): this node tries again; look at its disk",
+                    self.transfers.name_of(group),
+                    error,
+                )
+                self.node.kernel.loop.call_later(RETRY_SECONDS, finish)
+                return
             self.hard_states.sync()
             self._hard_syncs = self._hard_writes
             done()

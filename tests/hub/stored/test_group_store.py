@@ -6,7 +6,7 @@ import pytest
 
 from headwater.hub.raft.model.entry import Entry
 from headwater.hub.raft.model.message import Kind, Message
-from headwater.hub.raft.model.ready import Ready
+from headwater.hub.raft.model.ready import Ready, bootstrap
 from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.multi_raft import WriteSet
 from headwater.hub.stored.arrival import Arrival
@@ -187,3 +187,18 @@ def test_a_run_that_reaches_behind_the_base_counts_from_there() -> None:
     assert group_log.entries == entries(6, 8)
     group_log.add(encode_run(1, 1, 1, entries(2, 4)))
     assert group_log.entries == entries(6, 8)
+
+
+def test_a_group_begins_when_its_disk_has_room_again() -> None:
+    """Who waits for the same sync is released all the same."""
+    node = StoredNode().open(first=True)
+    released: list[str] = []
+    node.disk.capacity = node.disk.used
+    first = bootstrap(node.config, node.number)
+    node.store.create(2, first, lambda: released.append("group 2"))
+    node.node.log.when_durable(node.node.log.hand_over(), lambda: released.append("the next"))
+    node.loop.run_until(lambda: "the next" in released)
+    assert released == ["the next"]
+    node.disk.capacity = 0
+    node.loop.run_until(lambda: "group 2" in released)
+    assert node.errors == []
