@@ -1,6 +1,7 @@
 """The meta group on one node: its Raft group, proposals that wait, and who is taken in."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +29,7 @@ from headwater.hub.raft.model.config import Config
 from headwater.hub.raft.model.errors import NotLeader, RaftError
 from headwater.hub.raft.model.ready import Ready, Restored, bootstrap
 from headwater.hub.raft.model.snapshot import Snapshot
+from headwater.hub.raft.progress import State
 from headwater.hub.raft.raft import Raft
 
 log = logging.getLogger("headwater.meta")
@@ -36,6 +38,8 @@ COMPACT_ENTRIES = 500
 """Applied entries after which the log lets go of them; the state is in the stream."""
 GATHER_SECONDS = 5.0
 """That a cluster which was founded waits for its first members before it places streams."""
+FULL_TICKS = 20
+"""For which a leader's storage may take nothing before another one is asked to lead."""
 SUBMIT_SECONDS = 4.0
 """That a proposal may take; less than clients wait for an answer."""
 
@@ -56,7 +60,10 @@ class MetaGroup:
         """Called when another node leads, or none."""
         self.heard_name: Callable[[int], str] = lambda number: ""
         """The name of a node by its own word; empty when it was not heard."""
+        self.may_lead: Callable[[int], bool] = lambda number: True
+        """Whether a node would take the leadership, by what it says of itself."""
         self._device = StalledDevice()
+        self._refuses_since = 0
         self.leaderless_since = driver.clock.monotonic_ns()
         self._waiting: dict[int, tuple[int, asyncio.Future[Any]]] = {}
         self._founding = 0
@@ -209,6 +216,28 @@ class MetaGroup:
                 self.step_down(0)
             except RaftError as error:
                 log.debug("%s: %s", self.name, error)
+
+    def _give_up_if_full(self, raft: Raft) -> None:
+        """A leader whose storage takes nothing decides nothing, and others have room for it."""
+        store = self.driver.store
+        refuses = store.log.failure is not None or bool(store.replicas[META_GROUP].waiting)
+        if not raft.is_leader or not refuses:
+            self._refuses_since = raft.ticks
+        elif raft.ticks - self._refuses_since >= FULL_TICKS and not raft.transfer.target:
+            self._refuses_since = raft.ticks
+            voters = raft.log.config.voters
+            there = [
+                (one.match, number)
+                for number, one in raft.progress.items()
+                if number in voters and one.state is State.REPLICATE and self.may_lead(number)
+            ]
+            if there:
+                log.warning(
+                    "%s: storage is full, another node is to lead: make room on this node",
+                    self.name,
+                )
+                with contextlib.suppress(RaftError):
+                    self.step_down(max(there)[1])
 
     # -- members ------------------------------------------------------------------
 
@@ -369,6 +398,7 @@ class MetaGroup:
             self._later(Founded(identity=identity))
         self.admit()
         self._give_up_if_stalled(raft)
+        self._give_up_if_full(raft)
         self._raise_entries(raft)
         self._warn_if_too_old()
         if self.state.rest.identity:
@@ -376,7 +406,8 @@ class MetaGroup:
         if replica.applied - raft.log.base_index >= COMPACT_ENTRIES:
             store.compact(raft)
             self.driver.multi_raft.touch(raft)
-        raft.sleep.restless = bool(replica.waiting or self.leadership.waiting)
+        full = raft.is_leader and store.log.failure is not None
+        raft.sleep.restless = bool(replica.waiting or self.leadership.waiting or full)
 
     # -- names --------------------------------------------------------------------
 

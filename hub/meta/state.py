@@ -138,12 +138,14 @@ class MetaState:
                 return Conflict(taken)
             if operation.group == NEW_GROUP:
                 operation.group = self.rest.next_group
-                self.rest.next_group += 1
         elif isinstance(operation, Gone) and (
             before is None or before.incarnation != operation.incarnation
         ):
             return Conflict(operation.name)
         self._store(store, operation, entry.index)
+        if isinstance(operation, Assignment) and operation.group == self.rest.next_group:
+            # Not before storage took it: what it refuses is applied again.
+            self.rest.next_group += 1
         self._enter(operation, store.last_seq)
         self._forget(store)
         self.on_change(operation, before)

@@ -138,7 +138,7 @@ class ClusterService:
         groups.on_quorum_lost = self._quorum_lost
         groups.on_change_done = self._change_done
         groups.barrier = self._when_arrived
-        groups.may_lead = founding.would_lead
+        groups.may_lead = group.may_lead = founding.would_lead
         self._routes = ClusterRoutes(self.cluster)
         groups.on_deposed = self._routes.relay.deposed
         jetstream.on_rest = groups.rest
