@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -280,6 +281,13 @@ class OriginDriver:
         """End with the stream, which lives here no more: its states alone tell where to go on."""
         self.stop()
         self.manager.forget_cursors(self.stream)
+
+    def leave(self, kept: Sequence[StreamSource]) -> None:
+        """Have all origins but those that are kept end their consumers, as far as they are reached
+        now: some would hold messages for this stream for ever."""
+        for follower in self.followers:
+            if follower.source not in kept:
+                follower.leave()
 
     def begin_again(self) -> None:
         """Have an empty stream take the place of this one, which is stopped by that."""

@@ -180,6 +180,12 @@ class OriginFollower:
             self._task = None
         self._drop_sink()
 
+    def leave(self) -> None:
+        """Ask the origin to end the consumer that was made for this; no answer is awaited. One that
+        the source names is not its own."""
+        if self.sink is not None and self.source.consumer is None:
+            self.questions.say(f"CONSUMER.DELETE.{self.source.name}.{self.sink.consumer.decode()}")
+
     def kick(self) -> None:
         """A link came up: begin anew unless all is well."""
         sink = self.sink

@@ -67,6 +67,7 @@ TWO = {"filter_subjects": ["%.a", "%.c"]}
 STORED = [STREAM, publish("a"), publish("b"), publish("a"), publish("c")]
 INFO = api("CONSUMER.INFO.%.C", None)
 WORK = api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "retention": "workqueue"})
+KEPT = api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "retention": "interest"})
 FAR = 2**63 - 1
 TOO_HIGH = [("Nats-Required-Api-Level", "99")]
 LOW = [("Nats-Required-Api-Level", "1")]
@@ -390,6 +391,15 @@ HISTORIES: dict[str, list[Step]] = {
         WORK, consumer(), publish("a"), api("STREAM.CREATE.%M", {
             "name": "%M", "sources": [{"name": "%"}]}), wait(1.6), FULL, publish("b"), wait(0.3),
         pull(1), {"do": "ack", "which": 0, "body": "+ACK", "asked": True}, FULL,
+    ],
+    "a mirror that is deleted takes its consumer along": [
+        KEPT, api("STREAM.CREATE.%M", {"name": "%M", "mirror": {"name": "%"}}), wait(1.6),
+        publish("a"), wait(0.3), FULL, api("STREAM.DELETE.%M", None), wait(0.3), FULL,
+    ],
+    "a source that is there no more takes its consumer along": [
+        KEPT, api("STREAM.CREATE.%M", {"name": "%M", "sources": [{"name": "%"}]}), wait(1.6),
+        publish("a"), wait(0.3), api("STREAM.UPDATE.%M", {"name": "%M", "subjects": ["%M"]}),
+        wait(0.3), FULL,
     ],
     "a work queue that is copied takes one who wants all": [
         WORK, api("STREAM.CREATE.%M", {"name": "%M", "mirror": {"name": "%"}}), wait(1.6),

@@ -355,6 +355,7 @@ def update(js: StreamOwner, stream: Stream, config: StreamConfig) -> int:
     if stream.origin_driver is not None and (
         config.mirror != old.mirror or config.sources != old.sources
     ):
+        stream.origin_driver.leave([config.mirror] if config.mirror else config.sources)
         stream.origin_driver.stop()
         stream.origin_driver = None
     moved = config.subjects != old.subjects
@@ -412,6 +413,8 @@ def stop(stream: Stream, reason: str, deleted: bool = False) -> None:
         consumer.stop(reason)
     stream.consumers.clear()
     if stream.origin_driver is not None:
+        if reason == DELETED:
+            stream.origin_driver.leave([])
         stream.origin_driver.end()
     if stream.batches is not None:
         stream.batches.stop()
