@@ -5,23 +5,31 @@ plan, an error or a log: every text form of `Credentials` is a mask.
 """
 
 import base64
+import json
 import os
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headwater.spark.errors import OptionError
 
+_FILES = ("credentialsFile", "nkeySeedFile", "tokenFile", "passwordFile")
+
 
 @dataclass(frozen=True, repr=False)
 class Credentials:
-    """User and password, a token, or an NKey seed with or without a user JWT."""
+    """User and password, a token, or an NKey seed with or without a user JWT.
+
+    `origin` has the options with the absolute paths of the files that this was read from, if any.
+    """
 
     user: str = ""
     password: str = ""
     token: str = ""
     jwt: str = ""
     seed: str = ""
+    origin: tuple[tuple[str, str], ...] = ()
 
     def __repr__(self) -> str:
         kind = "none"
@@ -34,6 +42,27 @@ class Credentials:
         elif self.user:
             kind = "user"
         return f"Credentials({kind}, ***)"
+
+    def read_again(self) -> "Credentials":
+        """What the files of `origin` have now; the same where there is none that can be read."""
+        if not self.origin:
+            return self
+        try:
+            return read_credentials(dict(self.origin))
+        except OptionError:
+            return self
+
+    def expired(self) -> str:
+        """When the user JWT expired, as 2026-11-27T18:00:00Z; empty unless it did."""
+        try:
+            body = self.jwt.split(".")[1]
+            claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+            ended = float(claims.get("exp") or "inf")
+        except (IndexError, ValueError, TypeError, AttributeError):
+            return ""
+        if ended > time.time():
+            return ""
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ended))
 
     def connect_fields(self, nonce: str) -> dict[str, str]:
         """The fields that CONNECT needs; `nonce` is the server's, from INFO."""
@@ -56,8 +85,36 @@ class Credentials:
         return fields
 
 
+_newer: dict[Credentials, Credentials] = {}
+"""What proved to be newer than credentials that a query began with, in this process."""
+
+
+def newest(credentials: Credentials) -> Credentials:
+    """What to use in place of `credentials`, which a query began with."""
+    return _newer.get(credentials, credentials)
+
+
+def replaced(credentials: Credentials, newer: Credentials) -> None:
+    """From now on `newest` knows `newer` ones, in this process."""
+    if newer != credentials:
+        _newer[credentials] = newer
+
+
 def read_credentials(options: Mapping[str, str]) -> Credentials:
     """Read what the options name. Raises OptionError when it cannot be read or is ambiguous."""
+    files = {
+        name: str(Path(options[name]).expanduser().absolute())
+        for name in _FILES
+        if options.get(name)
+    }
+    found = _read(options)
+    if files:
+        origin = files | ({"user": found.user} if found.user else {})
+        found = replace(found, origin=tuple(origin.items()))
+    return found
+
+
+def _read(options: Mapping[str, str]) -> Credentials:
     creds = _text(options, "credentials", direct=False)
     seed = _text(options, "nkeySeed", direct=False)
     token = _text(options, "token")

@@ -17,6 +17,13 @@ class ControlLineError(ConnectError):
     """The server takes no protocol line as long as one of ours: to try again would not help."""
 
 
+class ExpiredError(ConnectError):
+    """The server ended a connection, as its credentials have expired or were revoked.
+
+    To connect again helps when their file has newer ones by then.
+    """
+
+
 class AuthError(SourceError):
     """The server refused the credentials, or does not permit an operation."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from headwater.spark.credentials import Credentials, newest, replaced
 from headwater.spark.options import SourceOptions
 from headwater.spark.read.account import Missing, RangeReport, report_missing
 from headwater.spark.read.block_fetch import BlockFetch
@@ -38,11 +39,15 @@ _log = logging.getLogger(__name__)
 
 
 class RangePartition(InputPartition):
-    """One task's work: a range, or several small ones."""
+    """One task's work: a range, or several small ones.
+
+    `credentials` are what the driver has in place of those that the query began with.
+    """
 
     def __init__(self, *works: SequenceRange) -> None:
         super().__init__(works)
         self.works = works
+        self.credentials: Credentials | None = None
 
     def __repr__(self) -> str:
         return f"RangePartition({', '.join(map(str, self.works))})"
@@ -56,14 +61,26 @@ def packed(works: Sequence[SequenceRange], options: SourceOptions) -> list[Input
     sizes = [work.planned + RANGE_ROWS for work in works]
     most = options.max_partitions or _useful(works, options)
     if len(works) <= most:
-        return [RangePartition(work) for work in works]
+        return _with_credentials([RangePartition(work) for work in works], options)
     share = sum(sizes) / most
     groups: list[list[SequenceRange]] = [[] for _ in range(most)]
     before = 0
     for work, size in zip(works, sizes, strict=True):
         groups[min(most - 1, int((before + size / 2) / share))].append(work)
         before += size
-    return [RangePartition(*group) for group in groups if group]
+    made = [RangePartition(*group) for group in groups if group]
+    return _with_credentials(made, options)
+
+
+def _with_credentials(
+    partitions: list[RangePartition], options: SourceOptions
+) -> list[InputPartition]:
+    """Partitions that carry what was read again from a file, which executors may not have."""
+    newer = newest(options.endpoint.credentials)
+    if newer != options.endpoint.credentials:
+        for partition in partitions:
+            partition.credentials = newer
+    return list(partitions)
 
 
 def _useful(works: Sequence[SequenceRange], options: SourceOptions) -> int:
@@ -82,6 +99,9 @@ def read_partition(
 ) -> "Iterator[pa.RecordBatch]":
     """The rows of one partition, range by range."""
     works = partition.works if isinstance(partition, RangePartition) else partition.value
+    newer = getattr(partition, "credentials", None)
+    if newer is not None:
+        replaced(options.endpoint.credentials, newer)
     for work in works:
         yield from _read_range(options, layout, work)
 

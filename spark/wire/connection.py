@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from headwater.spark.credentials import newest, replaced
 from headwater.spark.errors import (
     ApiError,
     AuthError,
     ConnectError,
     ControlLineError,
+    ExpiredError,
     PublishError,
 )
 from headwater.spark.options import Endpoint
@@ -31,11 +33,13 @@ _AUTH_WORDS = (
     "user auth",
     "account auth",
 )
+_EXPIRED_WORDS = ("authentication expired", "authentication revoked")
 
 
 class Connection:
     """A connected, authenticated client. Rows of the expected subscription go into `wire`.
 
+    When the server refuses us, files of credentials are read again, and what is newer is tried.
     Raises ConnectError when no server answers, AuthError when it refuses us.
     """
 
@@ -48,7 +52,16 @@ class Connection:
         self._sids = _INBOX_SID
         self._requests = 0
         self.inbox = f"{endpoint.inbox_prefix}.{secrets.token_hex(11)}"
-        self._connect()
+        self._credentials = newest(endpoint.credentials)
+        try:
+            self._connect()
+        except AuthError:
+            before, self._credentials = self._credentials, self._credentials.read_again()
+            if self._credentials == before:
+                raise
+            self.wire.reset()
+            self._connect()
+            replaced(endpoint.credentials, self._credentials)
 
     def __enter__(self) -> "Connection":
         return self
@@ -108,7 +121,7 @@ class Connection:
     def control(self, frame: Frame) -> bool:
         """Serve a frame that every caller treats alike; True when that was all.
 
-        Raises AuthError, ControlLineError or ConnectError for the server's -ERR.
+        Raises AuthError, ExpiredError, ControlLineError or ConnectError for the server's -ERR.
         """
         if frame.verb == "PING":
             self.send(b"PONG\r\n")
@@ -116,8 +129,10 @@ class Connection:
             self.info = json.loads(frame.payload)
         elif frame.verb == "ERR":
             text = frame.payload.decode("utf-8", "replace")
+            if any(words in text.lower() for words in _EXPIRED_WORDS):
+                raise ExpiredError(f"the server ended the connection: {text}{self._advice(text)}")
             if text.lower().startswith(_AUTH_WORDS):
-                raise AuthError(f"the server refused: {text}{_advice(text)}")
+                raise AuthError(f"the server refused: {text}{self._advice(text)}")
             if text.lower().startswith("maximum control line"):
                 raise ControlLineError(f"the server reported: {text}: raise its max_control_line")
             raise ConnectError(f"the server reported: {text}")
@@ -207,6 +222,9 @@ class Connection:
             try:
                 self._open(host, port, tls or self._endpoint.tls)
                 return
+            except ExpiredError as error:
+                self.close()
+                raise AuthError(str(error)) from error
             except (OSError, ConnectError, WireError) as error:
                 problems.append(f"{host}:{port}: {error}")
                 self.close()
@@ -255,8 +273,18 @@ class Connection:
             "headers": True,
             "no_responders": True,
         }
-        fields.update(self._endpoint.credentials.connect_fields(str(self.info.get("nonce", ""))))
+        fields.update(self._credentials.connect_fields(str(self.info.get("nonce", ""))))
         return b"CONNECT " + json.dumps(fields).encode() + b"\r\nPING\r\n"
+
+    def _advice(self, text: str) -> str:
+        """What to do about a refusal."""
+        if text.lower().startswith("permissions"):
+            return ": let the user's permissions allow it"
+        if ended := self._credentials.expired():
+            paths = [path for _, path in self._credentials.origin]
+            place = f"into {paths[0]}" if paths else "into the option 'credentials'"
+            return f": the user JWT expired at {ended}. Put a newer one {place}, and start again"
+        return ": check user and password, token or credentials file"
 
     def _upgrade(self, host: str) -> None:
         endpoint = self._endpoint
@@ -272,13 +300,6 @@ class Connection:
         if self._socket is None:
             raise ConnectError("the connection is closed")
         self._socket = context.wrap_socket(self._socket, server_hostname=host)
-
-
-def _advice(text: str) -> str:
-    """What to do about a refusal."""
-    if text.lower().startswith("permissions"):
-        return ": let the user's permissions allow it"
-    return ": check user and password, token or credentials file"
 
 
 def header_block(headers: Mapping[str, str]) -> bytes:
