@@ -23,20 +23,27 @@ class Waiters:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def release(self, batch: cython.ulonglong) -> cython.int:
-        """Release what waits for batches up to `batch`."""
+        """Release what waits for batches up to `batch`. When one raises, the others are released
+        all the same, and the first error is raised behind that."""
         left: list
+        error: object = None
         before: list = self.waiting
         if not before:
             return 0
         left = []
         self.waiting = []
         for wait in before:
-            if wait[0] <= batch:
-                self.let_go(wait[1])
-            else:
+            if wait[0] > batch:
                 left.append(wait)
+                continue
+            try:
+                self.let_go(wait[1])
+            except Exception as raised:
+                error = error or raised
         # What was released may have added somebody.
         self.waiting = left + self.waiting
+        if error is not None:
+            raise error
         return 0
 
     @cython.cfunc

@@ -104,3 +104,21 @@ def test_an_addition_in_two_pieces_is_one(
         b"head and data",
         b"whole",
     ]
+
+
+def test_who_waits_for_a_sync_is_released_whatever_another_does(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = harness.node.log
+    found: list[int] = []
+
+    def fail() -> None:
+        raise OSError("no room")
+
+    log.put_state(OWNER, b"c", b"1")
+    lsn = log.hand_over()
+    log.when_durable(lsn, fail)
+    log.when_durable(lsn, lambda: found.append(1))
+    harness.commit()
+    assert found == [1]
+    assert "no room" in caplog.text, "it is told"
