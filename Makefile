@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 EXTRAS := spark,demo,deploy,dev
 STAMP := $(VENV)/.installed
 LINT_TEST := tests/house/test_house.py::test_ruff_and_mypy_are_clean
-WORKERS ?= 4
+WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
 FOLDERS := security edge federation hub spark deploy
@@ -53,7 +53,7 @@ check: $(STAMP) ext  ## Before each commit: lint, and tests of every package, in
 	@$(BIN)/python lint.py
 	@$(PYTEST) $(PARALLEL) @tests/check.txt --deselect $(LINT_TEST) $(ARGS)
 
-test: $(STAMP) ext  ## The whole test suite, in four processes; WORKERS=0 for one
+test: $(STAMP) ext  ## The whole test suite, in three processes; WORKERS=0 for one
 	@$(BIN)/python -m tests.second_look $(PARALLEL) $(ARGS)
 
 lint: $(STAMP)  ## ruff and mypy
@@ -97,7 +97,8 @@ damage: $(STAMP) ext  ## Every crash point and every flipped byte of small store
 	@HEADWATER_DAMAGE=all $(PYTEST) -q -s tests/edge/storage/whole/test_crash_enumeration.py \
 		tests/edge/storage/whole/test_flipped_bits.py tests/edge/storage/whole/test_damaged_pages.py \
 		tests/edge/storage/whole/test_truncations.py tests/edge/storage/whole/test_damage_table.py \
-		tests/edge/storage/erase/test_erase_crashes.py tests/edge/storage/whole/test_node_machine.py $(ARGS)
+		tests/edge/storage/erase/test_erase_crashes.py tests/edge/storage/whole/test_node_machine.py \
+		tests/edge/storage/recovery/test_recovery.py $(ARGS)
 
 fleet: $(STAMP) ext  ## Gateways on loopback over real SSH: bad versions, power cuts, kills (minutes; root, openssh-server)
 	@HEADWATER_FLEET=all $(BIN)/python -m pytest -q -rs tests/deploy/fleet $(ARGS)

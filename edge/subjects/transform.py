@@ -317,14 +317,15 @@ def check_mapping(source: str, destination: str) -> None:
     except TransformError as error:
         if str(error) != NO_TRANSFORM:
             raise
-        tokens = destination.split(".")
-        for at, token in enumerate(tokens):
+        behind_all = False
+        for token in destination.split("."):
             if not token or re.search(r"[\t\n\f\r ]", token):
                 raise
             if calls_unknown(token):
                 raise fail(token, "unknown function") from None
-            if ">" in tokens[:at]:
+            if behind_all:
                 raise fail(token, "invalid transform") from None
+            behind_all = token == ">"
         raise TransformError("invalid subject") from None
 
 

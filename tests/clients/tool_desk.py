@@ -78,6 +78,9 @@ OTHERWISE = frozenset(("feature_flags", "default_max_consumers", "git_commit"))
 INSIDE = re.compile(r"^sys server request (ipqueue|subscriptions --detail)")
 """Commands that show how a server is made inside: its queues, and its own subscriptions."""
 
+BARS = re.compile(r"[▏▎▍▌▋▊▉█]+")
+"""Of charts: as long as what was measured."""
+
 BORDERS = re.compile(r"[─━═│┃╭╮╰╯├┤┬┴┼╪╞╡|+=\-\s]+")
 
 
@@ -97,7 +100,7 @@ class Said:
         if self.line.startswith("bench"):
             return [line.split("stats:")[0] for line in text.splitlines()]
         if BUSY.match(self.line):
-            text = NUMBERS.sub("N", text)
+            text = BARS.sub("N", NUMBERS.sub("N", text))
         if COPIES.match(self.line):
             text = COPIED.sub("", text)
         text = OF_LINKS.sub("", text)

@@ -46,11 +46,15 @@ class Program:
         return task
 
 
-@pytest.mark.parametrize("again", [(), (3,), (1, 1, 1, 20)], ids=["once", "twice", "often"])
-async def test_a_program_is_cancelled_at_any_step(tmp_path: Path, again: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("first", "again"), [(0, ()), (5, (3,)), (10, (1, 1, 1, 20))], ids=["once", "twice", "often"]
+)
+async def test_a_program_is_cancelled_at_any_step(
+    tmp_path: Path, first: int, again: tuple[int, ...]
+) -> None:
     """It ends, its readers end, its store can be opened, and what was acknowledged is there."""
     program = Program(tmp_path)
-    for steps in range(0, 200, 5):
+    for steps in range(first, 200, 15):
         task = await program.cancelled_after(steps, *again)
         assert task.cancelled(), f"cancelled after {steps} steps"
         assert all(reader.done() for reader in program.readers)
