@@ -226,6 +226,10 @@ class Applier:
         if stream is not None:
             js = self.jetstream.account_js(assignment.account)
             log.info("stream '%s > %s' has left this node", js.name, stream.name)
+            if stream.origin_driver is not None:
+                # Its consumers at origins are those of the node that has the stream now.
+                stream.origin_driver.end()
+                stream.origin_driver = None
             self._delete(js, stream)
 
     def remove(self, gone: Assignment | None) -> None:

@@ -71,7 +71,7 @@ async def life(address: str) -> dict[str, Any]:
         assert (await api(user, "STREAM.DELETE.S"))["success"]
         end = (await waiting.next_msg(5)).headers or {}
         found["pull"] = {name: end.get(name) for name in ("Status", "Description")}
-        await until(lambda: len(heard) == len(DONE), heard)
+        await until(lambda: DONE[-1] in heard, heard)
         return {**found, "advisories": heard}
     finally:
         await user.close()
@@ -115,13 +115,14 @@ async def test_a_stream_is_made_changed_and_deleted_alike(
 ) -> None:
     """A retry is answered as the first try was, whatever it expects; a waiting pull hears that its
     consumer is gone, and not that another node leads. That a consumer with replicas goes with its
-    stream is not told."""
+    stream is not told, or by nats-server now and then."""
 
     async def told(nodes: Nodes) -> Any:
         return await asyncio.wait_for(life(f"127.0.0.1:{nodes.port}"), 60)
 
     theirs, ours = await at_both(tmp_path, told)
-    assert ours == theirs
     assert ours["advisories"] == DONE
+    theirs["advisories"] = [each for each in theirs["advisories"] if each in DONE]
+    assert ours == theirs
     gc.collect()
     assert "never retrieved" not in caplog.text
