@@ -3,7 +3,6 @@ messages show that each comes once and in order."""
 
 import asyncio
 import socket
-from typing import Any
 
 SIZE = 4000
 """Bytes of each message."""
@@ -42,12 +41,3 @@ async def numbers(reader: asyncio.StreamReader, count: int) -> list[int]:
             body = await reader.readexactly(SIZE + 2)
             found.append(int(body.split(b" ")[0]))
     return found
-
-
-def shut(halts: Any) -> dict[bytes, list[bytes | None]]:
-    """What the peer of a link has a node hold back, of each account."""
-    found = {
-        account: [pattern for pattern, gate in gates.items() if gate.shut]
-        for account, gates in halts.held.items()
-    }
-    return {account: patterns for account, patterns in found.items() if patterns}

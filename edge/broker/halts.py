@@ -35,7 +35,7 @@ PATIENCE_S = 60.0
 @cython.cclass
 class Gate(Endpoint):
     """Where producers wait for the peer's word that it has room again. It stands open for a while
-    after that word, so that what passes then counts for the peer."""
+    after that word, so that what passes then counts for a peer that is watched."""
 
     def __init__(self, pattern: bytes | None):
         self.pattern = pattern
@@ -161,6 +161,8 @@ class Halts:
         gate: Gate = self.held.get(account, {}).get(pattern or None)
         if gate is not None:
             self.open(gate)
+            if self.too_long is None:
+                self.remove(account, gate)
 
     def open(self, gate: Gate) -> None:
         """Let producers go on."""
@@ -180,14 +182,15 @@ class Halts:
         gate.count_shut(self.kernel.loop.time())
         if self.too_long is not None and gate.debt_s + self.owed() > PATIENCE_S:
             self.deaf = True
-            self.end()
+            self.open_all()
             self.too_long()
         elif gate.asked_again:
             self.look_later(account, gate)
-        elif gate.shut:
+        elif gate.shut and self.too_long is not None:
             self.open(gate)
             self.look_later(account, gate)
         else:
+            self.open(gate)
             self.remove(account, gate)
         self.kernel.turn()
 
@@ -201,7 +204,7 @@ class Halts:
         grows no faster than time passes."""
         now_s: float = self.kernel.loop.time()
         passed_s = now_s - self.debt_at_s
-        self.debt_s = self.owed() + min(gate.debt_s, passed_s)
+        self.debt_s = self.owed() + max(0.0, min(gate.debt_s, passed_s))
         self.debt_at_s = now_s
         gates: dict = self.held[account]
         del gates[gate.pattern]
@@ -240,8 +243,12 @@ class Halts:
         return found
 
     def end(self) -> None:
-        """The link has ended, or its peer is listened to no more: whoever waits goes on."""
+        """The link has ended: whoever waits for its peer's word goes on."""
         self.asked.clear()
+        self.open_all()
+
+    def open_all(self) -> None:
+        """Hold nothing back any more."""
         for gates in self.held.values():
             for gate in gates.values():
                 self.open(gate)

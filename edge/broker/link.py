@@ -657,9 +657,7 @@ class Link(LanedConn):
     @cython.exceptval(-1, check=False)
     def hold_producer(self, m: cython.pointer(Msg)) -> cython.int:
         """Have the producer of a message wait if the peer asked to hold back what follows it."""
-        gate: Gate = self.halts.gate_for(
-            self.written_for(), m.subject, m.subject_len, m.size
-        )
+        gate: Gate = self.halts.gate_for(self.written_for(), m.subject, m.subject_len, m.size)
         if gate is not None:
             self.kernel.congested = gate
         return 0

@@ -10,7 +10,7 @@ from bench.servers import free_port
 from headwater.edge.broker import halts
 from headwater.edge.node.node import Node
 from tests.federation.lab import Lab, client_port, leaf_port, leaf_service, leafs, wired
-from tests.slow_reader import numbers, opened, publish, shut
+from tests.slow_reader import numbers, opened, publish
 from tests.waiting import silence, until
 
 COUNT = 10_000
@@ -47,6 +47,15 @@ async def asks(asking: Any) -> None:
     for number in range(50):
         heard = await asking.request("service", b"%d" % number, timeout=5)
         assert heard.data == b"%d" % number
+
+
+def shut(halts: Any) -> dict[bytes, list[bytes | None]]:
+    """What the peer of a link has a node hold back, of each account."""
+    found = {
+        account: [pattern for pattern, gate in gates.items() if gate.shut]
+        for account, gates in halts.held.items()
+    }
+    return {account: patterns for account, patterns in found.items() if patterns}
 
 
 def held(node: Node) -> dict[bytes, list[bytes | None]]:

@@ -18,7 +18,7 @@ from headwater.security.auth_options import UserOptions
 from tests.hub.lab import Lab, api
 from tests.hub.routes.test_route_pools import registry
 from tests.hub.routes.test_routes import Cluster, interest
-from tests.slow_reader import SIZE, numbers, opened, publish, shut
+from tests.slow_reader import SIZE, numbers, opened, publish
 from tests.waiting import silence, until
 
 ACCOUNTS = {
@@ -76,16 +76,16 @@ async def test_a_slow_reader_holds_up_its_publisher_and_no_other_account(
     await until(lambda: interest(far, names[-1], "A") and interest(far, b"service", "B"))
     _, writer = await at(far, b"")
     publishing = asyncio.ensure_future(publish(writer, names, 10_000))
-    await until(lambda: shut(shared(far).halts))
+    await until(lambda: shared(far).halts.held)
     for number in range(50):
         heard = await asking.request("service", b"%d" % number, timeout=5)
         assert heard.data == b"%d" % number
-    await until(lambda: subjects == 1 or None in shut(shared(far).halts).get(b"A", ()))
+    await until(lambda: subjects == 1 or None in shared(far).halts.held[b"A"])
     assert not publishing.done(), "the publisher waits"
     assert shared(far).halts.count <= 65
     assert await numbers(reader, 10_000) == list(range(10_000))
     await publishing
-    await until(lambda: not shut(shared(far).halts) and not shared(near).halts.asked)
+    await until(lambda: not shared(far).halts.held and not shared(near).halts.asked)
     slow.close()
     writer.close()
 
@@ -121,7 +121,7 @@ async def test_what_a_peer_asked_ends_when_it_says_no_more(
     _, speaking = await at(far, b"".join(b"PUB x 1\r\n%d\r\n" % n for n in range(3)))
     assert [(await heard.next_msg(5)).data for _ in range(3)] == [b"0", b"1", b"2"]
     assert asyncio.get_running_loop().time() - begin > 0.15
-    assert not shut(shared(far).halts)
+    assert not shared(far).halts.held
     speaking.close()
 
 
