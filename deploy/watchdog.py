@@ -37,7 +37,8 @@ async def writer_lives(node: Any, patience: float) -> bool:
         return True
     log = storage.log
     try:
-        await asyncio.wait_for(log.wait_durable(log.hand_over(True), True), patience)
+        async with asyncio.timeout(patience):
+            await log.wait_durable(log.hand_over(True), True)
     except TimeoutError:
         return log.failure is not None
     return True

@@ -83,7 +83,8 @@ class NodeProcess:
             return False
         try:
             # Whoever else listens there may say nothing.
-            line = await asyncio.wait_for(reader.readline(), GREETS_WITHIN_S)
+            async with asyncio.timeout(GREETS_WITHIN_S):
+                line = await reader.readline()
         except TimeoutError:
             return False
         finally:
@@ -104,7 +105,8 @@ class NodeProcess:
             return
         process.send_signal(number)
         try:
-            await asyncio.wait_for(process.wait(), 10)
+            async with asyncio.timeout(10):
+                await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()

@@ -265,14 +265,17 @@ class Link:
         there on."""
         try:
             async with await self._process(script, encoding=None) as process:
-                offset = await asyncio.wait_for(_announced(process.stdout), STALL_S)
+                async with asyncio.timeout(STALL_S):
+                    offset = await _announced(process.stdout)
                 for piece in pieces(offset) if offset is not None else ():
                     process.stdin.write(piece)
-                    await asyncio.wait_for(process.stdin.drain(), STALL_S)
+                    async with asyncio.timeout(STALL_S):
+                        await process.stdin.drain()
                     self.sent_bytes += len(piece)
                     progress(len(piece))
                 process.stdin.write_eof()
-                done = await asyncio.wait_for(process.wait(), STALL_S)
+                async with asyncio.timeout(STALL_S):
+                    done = await process.wait()
         except TimeoutError:
             raise Unreachable(f"the upload did not move for {STALL_S:g} s") from None
         except (OSError, asyncssh.Error) as error:
@@ -289,7 +292,7 @@ class Link:
             async with await self._process(script, encoding="utf-8", errors="replace") as process:
                 process.stdin.write(stdin)
                 process.stdin.write_eof()
-                while line := await asyncio.wait_for(process.stdout.readline(), timeout):
+                while line := await _next_line(process.stdout, timeout):
                     yield line
                 problem = (await process.stderr.read(OUTPUT_BYTES_MAX)).strip()
                 if problem:
@@ -307,6 +310,13 @@ async def _announced(output: Any) -> int | None:
         if found.startswith(READY) and found.removeprefix(READY).isdigit():
             return int(found.removeprefix(READY))
     return None
+
+
+async def _next_line(output: Any, timeout: float) -> str:
+    """The next line of text; empty at the end. Raises `TimeoutError` after so many seconds."""
+    async with asyncio.timeout(timeout):
+        line: str = await output.readline()
+    return line
 
 
 def _ignored(count: int) -> None:
