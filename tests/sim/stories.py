@@ -1,12 +1,14 @@
 """Stories that follow a plan: one run of a seed, and what is needed to see a failure again."""
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from tests.sim.checks.checker import Violation
 from tests.sim.jetstream.plan import Step
+from tests.sim.planted.bug import Bug
+from tests.sim.search import Search
 from tests.sim.shrink import shrink
 
 O = TypeVar("O")  # noqa: E741  # what a run was like
@@ -57,6 +59,16 @@ class Stories(Generic[O]):
             *story.world.trace[1:][-SHOWN:],
         ]
         return "\n".join(lines)
+
+    def search(self, bugs: Iterable[Bug], steps: int, counts: Mapping[str, str]) -> Search[O]:
+        """Seeds of so many steps each; `counts` are fields of an outcome, with words for them."""
+
+        def summary(outcomes: list[O], passed: float) -> str:
+            return summed(outcomes, counts, passed)
+
+        program = f"tests.sim.{self.command.removeprefix('sim-')}"
+        by_name = {bug.name: bug for bug in bugs}
+        return Search(program, self.attempt, self.explain, summary, by_name, steps)
 
     def repeats(self, seed: int, steps: int) -> bool:
         """Whether a seed tells the same story twice, and the next one another."""

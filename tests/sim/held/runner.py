@@ -3,8 +3,7 @@
 from tests.sim.held.bugs import BUGS
 from tests.sim.held.plan import draw
 from tests.sim.held.story import Outcome, Story
-from tests.sim.search import Search
-from tests.sim.stories import Stories, summed
+from tests.sim.stories import Stories
 
 STEPS = 60
 """Of one run, when nothing else is asked for."""
@@ -20,18 +19,4 @@ COUNTS = {
 
 STORIES: Stories[Outcome] = Stories("sim-held", Story, draw)
 attempt, explain = STORIES.attempt, STORIES.explain
-
-
-def summary(outcomes: list[Outcome], passed: float) -> str:
-    """What was seen in so many seconds."""
-    return summed(outcomes, COUNTS, passed)
-
-
-SEARCH = Search(
-    "tests.sim.held",
-    attempt,
-    explain,
-    summary,
-    {bug.name: bug for bug in BUGS},
-    STEPS,
-)
+SEARCH = STORIES.search(BUGS, STEPS, COUNTS)

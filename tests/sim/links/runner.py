@@ -3,8 +3,7 @@
 from tests.sim.links.bugs import BUGS
 from tests.sim.links.plan import draw
 from tests.sim.links.story import Outcome, Story
-from tests.sim.search import Search
-from tests.sim.stories import Stories, summed
+from tests.sim.stories import Stories
 
 STEPS = 100
 """Of one run, when nothing else is asked for."""
@@ -20,18 +19,4 @@ COUNTS = {
 
 STORIES: Stories[Outcome] = Stories("sim-links", Story, draw)
 attempt, explain = STORIES.attempt, STORIES.explain
-
-
-def summary(outcomes: list[Outcome], passed: float) -> str:
-    """What was seen in so many seconds."""
-    return summed(outcomes, COUNTS, passed)
-
-
-SEARCH = Search(
-    "tests.sim.links",
-    attempt,
-    explain,
-    summary,
-    {bug.name: bug for bug in BUGS},
-    STEPS,
-)
+SEARCH = STORIES.search(BUGS, STEPS, COUNTS)
