@@ -31,6 +31,7 @@ ONE_WORKER = {
     "tests/spark/write": "a session of Spark takes ten seconds to start and 1 GiB",
     "tests/spark/jobs": "another one: all of tests/spark took longer than everything else",
     "tests/spark": "a third one",
+    "tests/house": "each file of the house is parsed once",
 }
 """Packages and why; a test is in the first one that it is below."""
 FIRST = [

@@ -10,7 +10,7 @@ import builtins
 import importlib
 import re
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
@@ -21,11 +21,11 @@ BASES = (
 )  # fmt: skip
 
 
-def read(tree: ast.AST, owner: str = "") -> dict[str, int]:
+def read(nodes: Iterable[ast.AST], owner: str = "") -> dict[str, int]:
     """Names of attributes that a module reads or calls, each with a line: of everything but the
     module `cython`, or of what is called `owner` alone."""
     found = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             of = node.value.id if isinstance(node.value, ast.Name) else ""
             if of == owner if owner else of != "cython":
@@ -33,10 +33,10 @@ def read(tree: ast.AST, owner: str = "") -> dict[str, int]:
     return found
 
 
-def fields(tree: ast.AST) -> set[str]:
+def fields(nodes: Iterable[ast.AST]) -> set[str]:
     """Names that a module gives to fields, methods and functions."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found.add(node.name)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -56,10 +56,10 @@ def named(target: ast.AST) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
-def defined(tree: ast.AST) -> set[str]:
+def defined(nodes: Sequence[ast.AST]) -> set[str]:
     """Names that a module gives to anything: fields, classes, variables, imports."""
-    found = fields(tree)
-    for node in ast.walk(tree):
+    found = fields(nodes)
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -82,11 +82,11 @@ def fields_made(call: ast.Call) -> set[str]:
     return set()
 
 
-def foreign(trees: Iterable[ast.AST]) -> set[str]:
+def foreign(modules: Iterable[Iterable[ast.AST]]) -> set[str]:
     """Names that the modules and classes have which the house imports from elsewhere."""
     names: set[str] = set()
-    for tree in trees:
-        for node in ast.walk(tree):
+    for nodes in modules:
+        for node in nodes:
             if isinstance(node, ast.Import):
                 names.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -115,7 +115,7 @@ def names_of(name: str) -> set[str]:
         else:
             found.update(dir(type(each)))
     if (path := getattr(module, "__file__", None)) and path.endswith(".py"):
-        found |= defined(ast.parse(Path(path).read_text()))
+        found |= defined(list(ast.walk(ast.parse(Path(path).read_text()))))
     return found
 
 

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.house.syntax import module
+
 FLOORS = ("security", "edge", "federation", "hub", "spark", "deploy")
 BESIDE = ("bench", "tests", "docs")
 DECLARED = re.compile(r"^cdef (?:class|struct|enum) (\w+)(?:\((\w+)\))?:")
@@ -32,7 +34,7 @@ class CodeNames:
                 self._read(path, path.relative_to(root).as_posix())
 
     def _read(self, path: Path, name: str) -> None:
-        for node in ast.parse(path.read_text()).body:
+        for node in module(path.read_text()).body:
             if isinstance(node, ast.ClassDef):
                 self.homes.setdefault(node.name, set()).add(name)
                 self.members.setdefault(node.name, set()).update(members(node))

@@ -7,7 +7,10 @@ An import is one wherever it stands: inside functions, under TYPE_CHECKING, as a
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
+
+from tests.house.syntax import nodes
 
 Graph = dict[str, set[str]]
 PREFIX = re.compile(r"^(?:cython\.cimports\.)?(?:headwater\.|(?=(?:bench|tests)\.))")
@@ -30,20 +33,23 @@ def imports(root: Path, floors: Iterable[str]) -> Graph:
     sources = modules(root, floors)
     graph: Graph = {}
     for module, path in sources.items():
-        named = [*_of_python(path), *_of_declarations(path.with_suffix(".pxd"))]
+        named = [*_of_python(path.read_text()), *_of_declarations(path.with_suffix(".pxd"))]
         found = {_module_of(name, sources) for name in named}
         graph[module] = found - {module, ""}
     return graph
 
 
-def _of_python(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def _of_python(text: str) -> list[str]:
+    found: list[str] = []
+    for node in nodes(text):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-        yield from (PREFIX.sub("", name) for name in names if PREFIX.match(name))
+        found += [PREFIX.sub("", name) for name in names if PREFIX.match(name)]
+    return found
 
 
 def _of_declarations(path: Path) -> Iterator[str]:

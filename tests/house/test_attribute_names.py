@@ -1,10 +1,12 @@
 """Every attribute that is read is defined somewhere: see `tests/house/attribute_names.py`."""
 
 import ast
+from collections.abc import Sequence
 
 import pytest
 
 from tests.house import attribute_names
+from tests.house.syntax import nodes
 from tests.house.test_house import FLOORS, PRODUCT, ROOT
 
 ELSEWHERE = {
@@ -36,9 +38,13 @@ INHERITED = {
 """What `self` has of a class that is not of the house."""
 
 
+Modules = dict[str, Sequence[ast.AST]]
+"""Nodes of modules, by path."""
+
+
 @pytest.fixture(scope="module")
-def trees() -> dict[str, ast.Module]:
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in PRODUCT}
+def modules() -> Modules:
+    return {str(path.relative_to(ROOT)): nodes(path.read_text()) for path in PRODUCT}
 
 
 @pytest.fixture(scope="module")
@@ -48,32 +54,31 @@ def declared() -> set[str]:
     return {name for path in found for name in attribute_names.declared(path)}
 
 
-def missing(trees: dict[str, ast.Module], known: set[str], owner: str = "") -> set[str]:
+def missing(modules: Modules, known: set[str], owner: str = "") -> set[str]:
     """Attributes that are read and not known, as `file:line: name`."""
     return {
         f"{path}:{line}: {name}"
-        for path, tree in trees.items()
-        for name, line in attribute_names.read(tree, owner).items()
+        for path, found in modules.items()
+        for name, line in attribute_names.read(found, owner).items()
         if name not in known
     }
 
 
-def test_what_is_read_of_self_is_a_field(
-    trees: dict[str, ast.Module], declared: set[str]
-) -> None:
-    fields = set().union(*map(attribute_names.fields, trees.values()))
-    assert not missing(trees, fields | declared | INHERITED, "self")
+def test_what_is_read_of_self_is_a_field(modules: Modules, declared: set[str]) -> None:
+    fields = set().union(*map(attribute_names.fields, modules.values()))
+    assert not missing(modules, fields | declared | INHERITED, "self")
 
 
-def test_what_is_read_is_defined(trees: dict[str, ast.Module], declared: set[str]) -> None:
-    own = set().union(*map(attribute_names.defined, trees.values()))
-    others = attribute_names.foreign(trees.values())
-    assert not missing(trees, own | declared | others | ELSEWHERE)
+def test_what_is_read_is_defined(modules: Modules, declared: set[str]) -> None:
+    own = set().union(*map(attribute_names.defined, modules.values()))
+    others = attribute_names.foreign(modules.values())
+    assert not missing(modules, own | declared | others | ELSEWHERE)
 
 
 def test_a_missed_rename_is_seen(declared: set[str]) -> None:
     text = "class A:\n    b: int\n    def c(self, d): return self.b + self.held_len + d.old_name"
-    trees = {"one.py": ast.parse(text)}
-    own = attribute_names.defined(trees["one.py"]) | declared
-    assert missing(trees, own) == {"one.py:3: held_len", "one.py:3: old_name"}
-    assert missing(trees, attribute_names.fields(trees["one.py"]), "self") == {"one.py:3: held_len"}
+    modules = {"one.py": nodes(text)}
+    own = attribute_names.defined(modules["one.py"]) | declared
+    assert missing(modules, own) == {"one.py:3: held_len", "one.py:3: old_name"}
+    fields = attribute_names.fields(modules["one.py"])
+    assert missing(modules, fields, "self") == {"one.py:3: held_len"}

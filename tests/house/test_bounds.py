@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.syntax import nodes
 from tests.house.test_house import ROOT, sources
 
 CLOCKS = {"monotonic", "perf_counter", "process_time", "time", "monotonic_ns", "perf_counter_ns"}
@@ -44,7 +45,7 @@ def number(node: ast.AST) -> bool:
 def absolute(path: Path) -> int:
     """Assertions that something measured is less than a number."""
     found = 0
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path.read_text()):
         if isinstance(node, ast.Assert):
             for each in ast.walk(node.test):
                 if isinstance(each, ast.Compare) and isinstance(each.ops[0], ast.Lt | ast.LtE):

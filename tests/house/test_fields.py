@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.syntax import nodes
+
 ROOT = Path(__file__).resolve().parents[2]
 DECLARATIONS = [
     "edge/storage/log/commit_log.pxd",
@@ -48,7 +50,7 @@ def bare_fields(text: str) -> list[str]:
     """Fields of a module's classes without a comment or a docstring."""
     lines = text.split("\n")
     bare = []
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if not isinstance(node, ast.ClassDef) or any(
             isinstance(base, ast.Name) and base.id.endswith("Enum") for base in node.bases
         ):
@@ -84,7 +86,7 @@ def undeclared(texts: list[str]) -> list[str]:
     classes = {
         node.name: node
         for text in texts
-        for node in ast.walk(ast.parse(text))
+        for node in nodes(text)
         if isinstance(node, ast.ClassDef)
     }
 

@@ -12,6 +12,8 @@ import pytest
 import build_accel
 from headwater.edge.kernel.turn_order import NewsStage, TurnStage
 from tests.house import import_graph
+from tests.house.syntax import module as parsed
+from tests.house.syntax import nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = {"security": 0, "edge": 1, "federation": 2, "hub": 3, "spark": 4, "deploy": 5}
@@ -125,7 +127,7 @@ def imported(tree: ast.AST) -> set[str]:
 @pytest.mark.parametrize("path", PRODUCT, ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_go_down_only(path: Path) -> None:
     floor = path.relative_to(ROOT).parts[0]
-    for name in imported(ast.parse(path.read_text())):
+    for name in imported(parsed(path.read_text())):
         other = name.partition(".")[0]
         assert other in FLOORS, f"headwater.{name} is no floor of the house"
         assert FLOORS[other] <= FLOORS[floor], f"{floor} must not import {name}"
@@ -216,7 +218,7 @@ def test_files_and_functions_stay_small(path: Path) -> None:
     text = path.read_text()
     lines = text.splitlines()
     assert len(lines) <= FILE_LINES_MAX
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = code_lines(node, lines)
             assert length <= FUNCTION_LINES_MAX, f"{node.name} has {length} lines"
@@ -246,7 +248,7 @@ def test_docstrings_and_comments_are_no_code() -> None:
 
 @pytest.mark.parametrize("path", PRODUCT, ids=lambda p: str(p.relative_to(ROOT)))
 def test_modules_say_what_they_are(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), "a module needs a docstring"
+    assert ast.get_docstring(parsed(path.read_text())), "a module needs a docstring"
 
 
 def test_every_compiled_module_is_listed_and_compiled() -> None:
@@ -293,7 +295,7 @@ def test_storage_does_file_work_through_the_port() -> None:
 def direct_reads(path: Path) -> list[str]:
     """Where a module asks the machine for the time or for chance, as `line: what`."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path.read_text()):
         if isinstance(node, ast.Attribute):
             owner = node.value
             name = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
@@ -387,7 +389,7 @@ listener of a service, which is a socket."""
 def reached_in(path: Path) -> set[str]:
     """Names of `PLACES` that a module reaches for: hooks in any way, a listener to assign it."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path.read_text()):
         if isinstance(node, ast.Attribute) and (
             node.attr == "turn_hooks"
             or (node.attr == "listener" and not isinstance(node.ctx, ast.Load))

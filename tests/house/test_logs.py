@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.syntax import module, nodes
+
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = ("edge", "hub", "federation", "security", "spark", "deploy")
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
@@ -55,7 +57,7 @@ PASSED_ON = {
 
 def calls(text: str) -> Iterator[ast.Call]:
     """Calls of a module that log."""
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             owner = node.func.value
             name = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
@@ -66,7 +68,7 @@ def calls(text: str) -> Iterator[ast.Call]:
 def constants(text: str) -> dict[str, str]:
     """Texts that a module names, so that several calls log them."""
     found = {}
-    for node in ast.parse(text).body:
+    for node in module(text).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
             found.update({n.id: node.value.value for n in node.targets if isinstance(n, ast.Name)})
     return {name: value for name, value in found.items() if isinstance(value, str)}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.syntax import nodes
 from tests.house.test_house import PRODUCT, ROOT
 
 GUARDED = ("note", "settle", "tell")
@@ -44,7 +45,7 @@ def misused(path: Path, allowed: dict[str, set[str]]) -> list[str]:
     """Functions of a module that are called by a guarded word away from its home."""
     return [
         f"{node.lineno}: {node.name}"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path.read_text())
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (word := node.name.lstrip("_")) in allowed
         and path.name not in allowed[word]
@@ -60,7 +61,7 @@ def test_guarded_words_stand_for_one_thing() -> None:
 def names(path: Path) -> set[str]:
     """The module's own name, and those of its classes, functions and fields."""
     found = {path.stem}
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path.read_text()):
         match node:
             case ast.ClassDef():
                 fields = (each.target for each in node.body if isinstance(each, ast.AnnAssign))

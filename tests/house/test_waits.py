@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.syntax import nodes
 from tests.house.test_house import PRODUCT, ROOT, sources
 
 PACES = "paces what it does: the time is the point"
@@ -101,10 +102,10 @@ def sleeps(path: Path) -> int:
     text = path.read_text()
     if "sleep(" not in text:
         return 0
-    tree = ast.parse(text)
-    loops = [node for node in ast.walk(tree) if isinstance(node, ast.While) and len(node.body) == 1]
+    tree = nodes(text)
+    loops = [node for node in tree if isinstance(node, ast.While) and len(node.body) == 1]
     idle = {id(node) for loop in loops for node in ast.walk(loop.body[0])}
-    for node in ast.walk(tree):
+    for node in tree:
         if isinstance(node, ast.Call) and called(node.func) in SLEEPERS:
             yields = [getattr(each, "value", None) for each in node.args] == [0]
             found += not yields or id(node) in idle
@@ -130,7 +131,7 @@ def silences(path: Path) -> int:
         return 0
     return sum(
         isinstance(node, ast.Call) and called(node.func) in ("silence", "stand_by")
-        for node in ast.walk(ast.parse(text))
+        for node in nodes(text)
     )
 
 
