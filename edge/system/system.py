@@ -187,8 +187,8 @@ class SystemService:
             headers,
             payload,
             lambda node, body: (
-                every_account_answer(node, name, body)
-                if account == EVERY_ACCOUNT
+                every_account_answer(node, body)
+                if (account, name) == (EVERY_ACCOUNT, "STATZ")
                 else account_answer(node, account, name, body)
             ),
         )

@@ -132,16 +132,11 @@ def _jsz(node: NodeView, options: jsz.JszOptions) -> dict[str, Any]:
         raise SkipError from None
 
 
-def every_account_answer(node: NodeView, name: str, payload: bytes) -> Any:
-    """`$SYS.REQ.ACCOUNT.PING.<name>` in the system account, about all accounts of this node.
-
-    Raises MonitorError or SkipError.
+def every_account_answer(node: NodeView, payload: bytes) -> Any:
+    """`$SYS.REQ.ACCOUNT.PING.STATZ` in the system account, about all accounts of this node. Other
+    requests that name PING are about an account of that name. Raises MonitorError or SkipError.
     """
-    if name == "CONNZ":
-        return connz.connz(node, _decode(payload, connz.ConnzOptions))
-    if name == "STATZ":
-        return _statz(node, _decode(payload, accstatz.AccstatzOptions))
-    raise SkipError
+    return _statz(node, _decode(payload, accstatz.AccstatzOptions))
 
 
 ACCOUNT = ("CONNS", "CONNZ", "INFO", "JSZ", "LEAFZ", "STATZ", "SUBSZ")
@@ -206,6 +201,8 @@ class Responder:
         except SkipError:
             return
         except MonitorError as error:
+            if answer not in COMMANDS.values():
+                body["data"] = None
             body["error"] = {"code": SERVER_ERROR, "description": str(error)}
         except msgspec.MsgspecError as error:
             body["error"] = {"code": BAD_REQUEST, "description": str(error)}

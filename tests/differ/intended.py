@@ -74,6 +74,8 @@ HISTORIES = {
     "nats-server may end it later",
     "nothing left behind a purge": "a pull that does not wait, but for acks of others, ends as "
     "soon as a purge leaves nothing. nats-server lets it wait until its time is over",
+    "control byte in a name": "no stream or consumer has one: subjects with one are refused, and "
+    "names stand in logs and in names of files. nats-server refuses blanks and NUL",
     "moments": "a schedule whose time is past is carried out at once; nats-server does so within a "
     "second. Such schedules are not generated. A message ends as soon as it is old enough; "
     "nats-server looks each 250 ms or less often, so who asks is asked again (`player.py`)",
@@ -103,7 +105,8 @@ HISTORIES = {
     "up to more": "messages up to a sequence that was not given out yet are all. nats-server finds "
     "none in a file, and all in memory",
     "counted before the wait": "a message that waits for its time in a replay waits. nats-server "
-    "counts it as delivered, and delivers it when it was purged meanwhile",
+    "counts it as delivered, delivers it when it was purged meanwhile, and to a request whose time "
+    "is over by then",
     "no interest": "when a stream comes to keep by interest, what nobody wants goes after the "
     "answer. nats-server removes what goes before that, and keeps what only filters leave out",
     "positions": "whoever wants nothing of the last messages stands behind them. nats-server has "
@@ -140,8 +143,9 @@ PURGES = re.compile("STREAM.PURGE|Nats-Rollup|Nats-Schedule")
 MARKS = re.compile('"subject_delete_marker_ttl": [1-9]')
 LEAVES = re.compile(r'MSG\.DELETE|max_msgs|max_bytes|max_age|Nats-(TTL|Rollup|Schedule)')
 NO_WAIT_ENDS = re.compile(
-    r"404 No Messages|408 Request Timeout|\\r\\nNats-Pending-(Messages|Bytes): \d+"
+    r"404 No Messages|408 Request Timeout|\\r\\nNats-Pending-(Messages|Bytes): -?\d+"
 )
+_NAMED = re.compile(r'"name": ?"[^"]*[\x01-\x08\x0b\x0e-\x1f\x7f]', re.IGNORECASE)
 PURGED = re.compile(r'"purged": \d+, ')
 DELAYED = re.compile(r"-NAK (\{|\d)")
 COUNTS = ("num_ack_pending", "num_redelivered", "num_pending")
@@ -154,6 +158,8 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
     done = steps[: number + 1]
     if "counter stream cannot use message TTLs" in "".join(theirs):
         return "counter with markers" if "allow_msg_counter" in "".join(ours) else ""
+    if _NAMED.search(str(steps[number].get("body"))) and '"err_code": 10052' in "".join(ours):
+        return "control byte in a name"
     taken = _last_filter_taken(done)
     if taken and _without("num_pending", ours) == _without("num_pending", theirs):
         return "last filter"
@@ -175,7 +181,9 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
         return "no interest"
     if moved := _moved_on(done, ours, theirs):
         return moved
-    if not theirs and len(ours) == 1 and _ends_a_batch(done):
+    if not theirs and len(ours) == 1 and _ends_a_batch(done, ".3.$FI"):
+        return "end of a batch"
+    if _ends_a_batch(done, ".4.$FI") and ours[:-1] == theirs[:-1] and '"seq": 0' in theirs[-1]:
         return "end of a batch"
     if _one_answer_more(ours, theirs) and _repeats_in_a_batch(done):
         return "repeated in a batch"
@@ -188,6 +196,9 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
     if counted and _unlike(ours, theirs) <= waits:
         return "counted before the wait"
     late = [mark for name in waits for mark in (f"$JS.ACK.%.{name}.", f"{name} in order")]
+    ended = [sorted(NO_WAIT_ENDS.sub("", line) for line in each) for each in (ours, theirs)]
+    if waits and ended[0] == ended[1]:
+        return "counted before the wait"
     others = [line for line in theirs if not any(mark in line for mark in late)]
     if others != theirs and others == ours and any(PURGES.search(str(one)) for one in done):
         return "counted before the wait"
@@ -419,13 +430,14 @@ def _comes_to_interest(steps: list[dict[str, Any]]) -> bool:
     return any(kept[1:]) and not all(kept)
 
 
-def _ends_a_batch(steps: list[dict[str, Any]]) -> bool:
-    """Whether the last step ends a fast batch, the message before which expected a last id."""
+def _ends_a_batch(steps: list[dict[str, Any]], operation: str) -> bool:
+    """Whether the last step ends a fast batch, or asks how far it is, and the message before it
+    expected a last id."""
     batches = [step for step in steps if step.get("reply", "").endswith(".$FI")]
     if len(batches) < 2 or batches[-1] is not steps[-1]:
         return False
     names = {step["reply"].split(".")[1] for step in batches[-2:]}
-    ends = steps[-1]["reply"].endswith(".3.$FI")
+    ends = steps[-1]["reply"].endswith(operation)
     return ends and len(names) == 1 and "Nats-Expected-Last-Msg-Id" in str(batches[-2]["headers"])
 
 
@@ -461,7 +473,8 @@ def _sent_again(ours: list[str], theirs: list[str]) -> bool:
     """Whether ours has deliveries that are not the first, and theirs has no other ones."""
     again = re.compile(r"\$JS\.ACK\.%\.\w+\.([2-9])\.")
     more = [line for line in theirs if line not in ours and "$JS.ACK" in line]
-    return not more and any(again.search(line) for line in ours if line not in theirs)
+    extra = [line for line in ours if line not in theirs and again.search(line)]
+    return bool(extra) and len(more) <= len(extra) and not any(map(again.search, more))
 
 
 def _counted(ours: list[str], theirs: list[str], more: range) -> bool:

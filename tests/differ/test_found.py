@@ -412,6 +412,14 @@ HISTORIES: dict[str, list[Step]] = {
                 "%.C.1.1.1.1", "%.C.1.1.1.1.0.0", "%.C", "_.x.%.C.1.1.1.1.0",
                 "_.x.%.C.1.1.1.1.0.t", "%.D.1.1.1.1.0")), LIST,
     ],
+    "an update may take a worker's filter away": [
+        WORK, consumer(filter_subject="%.a"), api("CONSUMER.CREATE.%.D", {
+            "stream_name": "%", "config": {
+                "durable_name": "D", "ack_policy": "explicit", "filter_subject": "%.b"}}),
+        consumer(), consumer(filter_subject="%.*"), LIST,
+        api("CONSUMER.CREATE.%.E", {"stream_name": "%", "config": {
+            "durable_name": "E", "ack_policy": "explicit", "filter_subject": "%.z"}}),
+    ],
     "counters that tell nothing of their sources, or no JSON": [
         api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "allow_direct": True,
             "allow_msg_counter": True}),

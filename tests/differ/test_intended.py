@@ -29,6 +29,8 @@ LATE = made("C", opt_start_seq=9)
 EXPECTS = [("Nats-Expected-Last-Msg-Id", "1")]
 REFUSED = {"do": "publish", "reply": "%i.f.9.ok.2.1.$FI", "headers": EXPECTS}
 END = {"do": "publish", "reply": "%i.f.9.ok.3.3.$FI", "headers": []}
+ASKS = {"do": "publish", "reply": "%i.f.9.ok.3.4.$FI", "headers": []}
+NAMED = {"do": "ask", "subject": "$JS.API.STREAM.UPDATE.%", "body": '{"name":"\x7f"}'}
 AGAIN = {"do": "publish", "reply": "%i.f.9.ok.2.1.$FI", "headers": []}
 PURGE = api("STREAM.PURGE.%", {"seq": 2})
 FULL = made("C", max_ack_pending=1)
@@ -93,6 +95,21 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
         "end of a batch"),
     "the end of a batch behind what is stored": ([STREAM, {**REFUSED, "headers": []}, END],
         told(batch="f"), "", ""),
+    "how far a batch is behind a refusal": ([STREAM, REFUSED, ASKS], told(batch="f", seq=0),
+        told(msgs=2, seq=0), "end of a batch"),
+    "how far a batch is behind what is stored": ([STREAM, {**REFUSED, "headers": []}, ASKS],
+        told(batch="f", seq=0), told(msgs=2, seq=0), ""),
+    "a name with a control byte": ([NAMED], told(error={"err_code": 10052}),
+        told(error={"err_code": 10056}), "control byte in a name"),
+    "a name without one": ([{**NAMED, "body": '{"name":"a"}'}],
+        told(error={"err_code": 10052}), told(error={"err_code": 10056}), ""),
+    "the end of a request for a replay": ([STREAM, ORIGINAL], NONE, OVER,
+        "counted before the wait"),
+    "the end of another request": ([STREAM, FULL], NONE, OVER, ""),
+    "the next one in place of one that is sent again": ([STREAM, LATER, PURGE],
+        delivery("C", 1).replace("C.1", "C.2"), delivery("C", 0), "refused, then purged"),
+    "another one that is sent again": ([STREAM, LATER, PURGE],
+        delivery("C", 1).replace("C.1", "C.2"), delivery("C", 0).replace("C.1", "C.3"), ""),
     "the end of another batch": ([STREAM, {**REFUSED, "reply": "%i.g.9.ok.2.1.$FI"}, END],
         told(batch="f"), "", ""),
     "what comes again in a batch": ([STREAM, REFUSED, AGAIN], told(batch="f"), "",

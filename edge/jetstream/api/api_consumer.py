@@ -327,7 +327,7 @@ async def _done(durable: Awaitable[None] | None, answer: Any) -> Any:
 def pause(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> Awaitable[Paused]:
     """CONSUMER.PAUSE.<stream>.<consumer>"""
     request = _pause_request(payload, ctx)
-    until = ZERO_NS if request.pause_until is None else exact_time(request.pause_until)
+    until = exact_time(request.pause_until)
     consumer = find(js, tokens)
     zero = until == ZERO_NS
     durable = consumers.pause(consumer, None if zero else format_time(until))

@@ -253,16 +253,16 @@ def purge(
         request = decode(payload, PurgeRequest, ctx.strict)
         if request.seq and request.keep:
             raise errors.BAD_REQUEST.error()
-        if request.seq > SEQUENCE_MAX:
-            if request.filter in ("", ">"):
-                # The stream would go on there.
-                raise errors.BAD_REQUEST.error()
-            request.seq = SEQUENCE_MAX
     stream = js.stream(tokens[0])
     if stream.sealed:
         raise errors.STREAM_SEALED.error()
     if stream.config.deny_purge:
         raise errors.STREAM_PURGE_FAILED.error(err="stream purge not permitted")
+    if request.seq > SEQUENCE_MAX:
+        if request.filter in ("", ">"):
+            # The stream would go on there.
+            raise errors.BAD_REQUEST.error()
+        request.seq = SEQUENCE_MAX
     js.node.check_removable(stream)
     if stream.replicator is not None:
         ctx.holds = long_work.is_long_purge(stream, request)

@@ -112,6 +112,7 @@ class AckSink(Sink):
         n: cython.Py_ssize_t = m.size - m.header_len
         consumer: Delivery = self.consumer
         answer: cython.int = 0
+        ended: cython.bint = False
         known: cython.bint
         if consumer.deleted:
             return 0
@@ -146,16 +147,20 @@ class AckSink(Sink):
             consumer.progress(numbers[1])
             answer = 1
         elif n >= 5 and memcmp(body, b"+TERM", 5) == 0:
-            answer = consumer.terminate(
-                numbers[1],
-                numbers[2],
-                numbers[0],
-                PyBytes_FromStringAndSize(cython.cast(cython.p_char, body + 5), n - 5).strip(),
-            )
+            answer = consumer.acknowledge(numbers[1], numbers[2], numbers[0], False)
+            ended = True
         else:
             answer = 1
         if answer and m.reply_len:
             consumer.answer(m.reply, m.reply_len)
+        if ended:
+            consumer.tell_terminated(
+                numbers[1],
+                numbers[2],
+                numbers[0],
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, body + 5), n - 5).strip(),
+                answer and m.reply_len,
+            )
         return 1
 
 

@@ -129,9 +129,14 @@ def _check_work_queue(stream: Any, config: ConsumerConfig) -> None:
 
 def _check_partition(stream: Any, config: ConsumerConfig, own: str) -> None:
     wanted = consumer_config.filters(config)
+    if not wanted and stream.replicator is None:
+        # As in the reference: an update may take the filters away, whoever works beside it.
+        return
     for other in workers(stream):
         if other.name == own:
             continue
+        if not wanted:
+            raise errors.CONSUMER_WQ_MULTIPLE_UNFILTERED.error()
         if consumer_config.overlaps(wanted, consumer_config.filters(other.config)):
             raise errors.CONSUMER_WQ_CONSUMER_NOT_UNIQUE.error()
 

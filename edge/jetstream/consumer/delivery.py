@@ -119,6 +119,9 @@ class Delivery(Demand):
         self.begins = max(config.opt_start_seq, 1)
         self.threshold = setup.threshold(config, self.threshold, self.kernel.chance)
         self.paused_until = setup.pause_end(config)
+        if self.paused_until <= self.kernel.wall_ns():
+            # Nothing ends that has not begun.
+            self.paused_until = 0
         self.policy = setup.POLICIES[config.priority_policy]
         self.pin_timeout = span(config.priority_timeout)
         self.ruled = self.policy != POLICY_NONE or pull_rules.limited(config)

@@ -538,7 +538,7 @@ class ConsumerList(Wire):
 class PauseRequest(Wire):
     """Body of CONSUMER.PAUSE; a time in the past resumes."""
 
-    pause_until: str | None = None
+    pause_until: str = ZERO_TIME
 
 
 class Paused(Wire):

@@ -49,7 +49,7 @@ cdef class Consumer(StreamObserver):
     cdef Delta delta                    # None when progress is kept in memory only
     cdef list unsaved                   # the node's list of consumers to be saved this turn
     cdef bint dirty                     # whether it is in `unsaved`
-    cdef public list replies            # subjects of acks to answer once the progress is safe
+    cdef public list replies            # answers to acks, sent once the progress is safe
     cdef public bint stale              # the log lacks a delta: write the whole state next
     cdef public bytes owner             # of the state in the log
     cdef public bytes key               # see `owner`
@@ -74,7 +74,7 @@ cdef class Consumer(StreamObserver):
     cdef int acknowledge_all(self, unsigned long long sequence, unsigned long long consumer_seq) except -1
     cdef int refuse(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, object delay) except -1
     cdef int progress(self, unsigned long long sequence) except -1
-    cdef int terminate(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, bytes reason) except -1
+    cdef int tell_terminated(self, unsigned long long sequence, unsigned long long consumer_seq, long long deliveries, bytes reason, bint answered) except -1
     cdef int track(self, PendingEntry* entry) except -1
     cdef long long wait_of(self, unsigned int deliveries) noexcept nogil
     cdef long long expire(self, long long now) except? -1

@@ -533,18 +533,23 @@ class Consumer(StreamObserver):
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def terminate(
+    def tell_terminated(
         self,
         sequence: cython.ulonglong,
         consumer_seq: cython.ulonglong,
         deliveries: cython.longlong,
         reason: bytes,
+        answered: cython.bint,
     ) -> cython.int:
-        """Take a +TERM: never deliver again."""
-        answer: cython.int = self.acknowledge(sequence, consumer_seq, deliveries, False)
+        """Tell that a +TERM was taken: behind its answer, where that waits."""
+        event: object
         if self.account.has_interest(self.term_event):
-            events.terminated(self, sequence, consumer_seq, deliveries, reason)
-        return answer
+            event = events.terminated(self, sequence, consumer_seq, deliveries, reason)
+            if answered and self.unsaved is not None:
+                self.replies.append((self.term_event, event))
+            else:
+                self.account.send(self.term_event, event)
+        return 0
 
     # --- deadlines -------------------------------------------------------------------------------
 

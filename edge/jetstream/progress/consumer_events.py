@@ -26,9 +26,13 @@ def subjects(consumer: Any) -> tuple[bytes, bytes, bytes, bytes]:
 
 
 def _send(consumer: Any, subject: bytes, kind: str, fields: dict[str, Any]) -> None:
+    account = consumer.stream.account
+    if account.has_interest(subject):
+        account.send(subject, _event(consumer, kind, fields))
+
+
+def _event(consumer: Any, kind: str, fields: dict[str, Any]) -> bytes:
     stream = consumer.stream
-    if not stream.account.has_interest(subject):
-        return
     event: dict[str, Any] = {
         "type": f"io.nats.jetstream.{kind}",
         "id": draw_text(stream.kernel.chance),
@@ -40,7 +44,7 @@ def _send(consumer: Any, subject: bytes, kind: str, fields: dict[str, Any]) -> N
     domain = getattr(stream.node, "domain", "")
     if domain:
         event["domain"] = domain
-    stream.account.send(subject, msgspec.json.encode(event))
+    return msgspec.json.encode(event)
 
 
 def _advise(consumer: Any, what: str, kind: str, fields: dict[str, Any]) -> None:
@@ -62,8 +66,8 @@ def naked(consumer: Any, sequence: int, consumer_seq: int, deliveries: int) -> N
 
 def terminated(
     consumer: Any, sequence: int, consumer_seq: int, deliveries: int, reason: bytes
-) -> None:
-    """A client ended the delivery of a message."""
+) -> bytes:
+    """What is told when a client ended the delivery of a message."""
     fields: dict[str, Any] = {
         "consumer_seq": consumer_seq,
         "stream_seq": sequence,
@@ -71,7 +75,7 @@ def terminated(
     }
     if reason:
         fields["reason"] = reason.decode("utf-8", "replace")
-    _send(consumer, consumer.term_event, "advisory.v1.terminated", fields)
+    return _event(consumer, "advisory.v1.terminated", fields)
 
 
 def ack_sample(

@@ -26,7 +26,8 @@ log = logging.getLogger("headwater.jetstream")
 
 @cython.cclass
 class Answers(Task):
-    """Answers to acks that wait for one batch of the log to be durable, or written."""
+    """Answers to acks that wait for one batch of the log to be durable, or written, with
+    what is told behind them."""
 
     owed: list
 
@@ -37,8 +38,11 @@ class Answers(Task):
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
         """Send them: the batch is safe."""
-        for account, subject in self.owed:
-            cython.cast(Account, account).send(subject, b"")
+        for account, owed in self.owed:
+            if isinstance(owed, tuple):
+                cython.cast(Account, account).send(owed[0], owed[1])
+            else:
+                cython.cast(Account, account).send(owed, b"")
         self.owed = []
         return 0
 

@@ -96,6 +96,11 @@ class _Row:
     def rtt_ns(self) -> int:
         return int(self.detail.get("rtt_ns", 0))
 
+    def shown_rtt_ns(self) -> int:
+        """Whole microseconds below a millisecond, as the reference shows it."""
+        rtt = self.rtt_ns()
+        return rtt - rtt % 1000 if 1000 < rtt < 1_000_000 else rtt
+
 
 _Key = Callable[[_Row], Any]
 _SORTS: dict[str, tuple[_Key, bool]] = {
@@ -126,6 +131,8 @@ def connz(node: NodeView, options: ConnzOptions | None = None) -> dict[str, Any]
     limit = 1 if wanted.cid > 0 else wanted.limit if wanted.limit > 0 else LIMIT_DEFAULT
     offset = max(0, wanted.offset)
     now_ns = node.kernel.wall_ns()
+    if wanted.acc and wanted.acc not in node.accounts:
+        return _of_nobody(rfc3339(now_ns), offset, limit)
     rows = [row for row in _rows(node, wanted, now_ns) if wanted.acc in ("", row.account())]
     total = len(rows)
     rows = [row for row in rows if _selected(row, wanted)]
@@ -140,6 +147,12 @@ def connz(node: NodeView, options: ConnzOptions | None = None) -> dict[str, Any]
         "limit": limit,
         "connections": [_describe(row, wanted) for row in shown],
     }
+
+
+def _of_nobody(now: str, offset: int, limit: int) -> dict[str, Any]:
+    """What is said of an account that is not there: as in the reference, without the server."""
+    counts = {"num_connections": 0, "total": 0, "offset": offset, "limit": limit}
+    return {"server_id": "", "now": now, **counts, "connections": None}
 
 
 def _ordering(options: ConnzOptions) -> tuple[_Key, bool]:
@@ -190,7 +203,7 @@ def _describe(row: _Row, options: ConnzOptions) -> dict[str, Any]:
     if row.stop_ns:
         fields["stop"] = rfc3339(row.stop_ns)
         fields["reason"] = row.reason
-    fields["rtt"] = duration(row.rtt_ns())
+    fields["rtt"] = duration(row.shown_rtt_ns())
     fields["uptime"] = uptime(row.lifetime_ns() / 1e9)
     fields["idle"] = uptime(((row.stop_ns or row.now_ns) - row.last_ns) / 1e9)
     fields.update(

@@ -211,6 +211,8 @@ def _chosen(enabled: dict[str, Any], options: JszOptions) -> list[str]:
 def account_detail(node: NodeView, name: str, options: JszOptions) -> dict[str, Any]:
     """One account that has JetStream. Raises MonitorError when it has not."""
     js = enabled_accounts(node).get(name)
+    if js is None and name not in node.accounts:
+        raise MonitorError(f'account "{name}" not found')
     if js is None:
         raise MonitorError(f"account {name!r} not jetstream enabled".replace("'", '"'))
     stats = _stats([js], js.usage["memory"], js.usage["file"])

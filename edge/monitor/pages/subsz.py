@@ -58,7 +58,7 @@ def subsz(node: NodeView, options: SubszOptions | None = None) -> dict[str, Any]
         "offset": offset,
         "limit": limit,
     }
-    if wanted.subscriptions:
+    if wanted.subscriptions and accounts:
         found = [detail for detail in _details(node, wanted) if _selected(detail, wanted.test)]
         answer["total"] = len(found)
         answer["subscriptions_list"] = found[offset : offset + limit]
@@ -83,7 +83,7 @@ def interest_stats(accounts: Iterable["Account"]) -> dict[str, Any]:
         "num_matches": lookups,
         "cache_hit_rate": (lookups - walks) / lookups if lookups else 0,
         "max_fanout": max(fanouts, default=0),
-        "avg_fanout": sum(fanouts) / len(fanouts) if fanouts else 0.0,
+        "avg_fanout": sum(fanouts) / len(fanouts) if fanouts else 0,
     }
 
 

@@ -45,6 +45,13 @@ STEPS: dict[str, list[Step]] = {
         asked("STREAM.MSG.GET.%", '{"start_time":"2020-01-01T00:00:00Z","start_time":null}'),
         asked("STREAM.MSG.GET.%", '{"seq":1,"up_to_time":"2020-01-01T00:00:00Z"}'
             '{"up_to_time":null}')],
+    "null behind the time of a pause": [
+        CONSUMER, asked("CONSUMER.PAUSE.%.C", '{"pause_until":"2020-01-01T00:00:00Z",'
+            '"pause_until":null}'), api("CONSUMER.LIST.%", None),
+        asked("CONSUMER.PAUSE.%.C", '{"pause_until":null}'), api("CONSUMER.LIST.%", None)],
+    "a purge of no stream, up to a sequence that there is not": [
+        asked("STREAM.PURGE.X", '{"seq":9223372036854775808}{}'),
+        asked("STREAM.PURGE.X", '{"seq":9223372036854775808}')],
     "a time that is none in large letters": [
         asked("STREAM.MSG.GET.%", '{"START_TIME":"x"}'),
         asked("STREAM.MSG.GET.%", '{"START_TIME":"x","start_time":"2020-01-01T00:00:00Z"}')],
