@@ -7,7 +7,7 @@ does not know is told to the leader, which takes it in, or is kept and not serve
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Awaitable, Callable, Container, Iterator
 from typing import Any, Protocol
 
 from headwater.edge.jetstream.account import stream_lifecycle
@@ -19,9 +19,13 @@ from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.storage.format.errors import StoreError
 from headwater.hub.meta.assignment import NO_GROUP, Assignment, Gone, Member, Operation
 from headwater.hub.meta.state import MetaState
+from headwater.hub.stored.causes import Causes
 
 log = logging.getLogger("headwater.meta")
 
+AGAIN_SECONDS = (1.0, 30.0)
+"""Until what storage did not take is tried again: first, and at most; each pause is twice the one
+before."""
 EMPTIED = "the node that had it was emptied; restore it, or delete it"
 
 
@@ -74,6 +78,16 @@ class Applier:
         """By incarnation: why a stream is not here though it should be."""
         self.unknown: dict[str, Stream] = {}
         """Streams of this node that the state does not know, by incarnation."""
+        self.delays = Causes()
+        """Streams that storage does not let be made or removed here, by incarnation, and why."""
+        self._again: dict[str, tuple[float, float]] = {}
+        """By incarnation: when that is tried again, in seconds of the loop, and the pause."""
+        self._unremoved: dict[str, Assignment] = {}
+        """Deleted streams whose group storage does not let be removed here, by incarnation."""
+        self._leftovers: dict[str, Stream] = {}
+        """Streams that have ended here, and whose data storage does not let be removed."""
+        self._unswept = False
+        """What is here of streams that were deleted meanwhile could not be removed."""
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._ending: dict[str, asyncio.Future[None]] = {}
         """Deletions that are not durable yet."""
@@ -116,7 +130,7 @@ class Applier:
         if self.number in self.state.members:
             self._joined(self.state.members[self.number])
         if self.groups is not None:
-            self.groups.delete_gone(self.state.gone)
+            self._sweep()
         self.find_unknown()
 
     def find_unknown(self) -> None:
@@ -143,19 +157,87 @@ class Applier:
             else:
                 self._end(assignment)
         except (JetStreamError, StoreError, OSError) as error:
-            if not isinstance(error, JetStreamError):
-                error = errors.STREAM_GENERAL_ERROR.error(err=error)
+            self._fail(assignment, error)
+        else:
+            self.done[assignment.incarnation] = assignment.version
+            self.failed.pop(assignment.incarnation, None)
+            self._over(*_named(assignment))
+        self._wake_waiters(assignment.incarnation)
+
+    def _fail(self, assignment: Assignment, error: Exception) -> None:
+        """A stream is not what it should be here; what storage refused is tried again."""
+        of_storage = not isinstance(error, JetStreamError) or isinstance(
+            error.__cause__, StoreError | OSError
+        )
+        if of_storage:
+            self._try_later(*_named(assignment), error)
+        else:
             log.error(
                 "stream '%s > %s' is not as assigned on this node: %s; it is not served here: mend "
                 "that, and start the node again",
-                assignment.account,
-                assignment.name,
+                *assignment.key,
                 error,
             )
-            self.failed[assignment.incarnation] = error
+        if not isinstance(error, JetStreamError):
+            error = errors.STREAM_GENERAL_ERROR.error(err=error)
+        self.failed[assignment.incarnation] = error
+
+    # -- what storage refused -----------------------------------------------------
+
+    def _try_later(self, incarnation: str, key: tuple[str, str], error: Exception) -> None:
+        first, last = AGAIN_SECONDS
+        _, before = self._again.get(incarnation, (0.0, 0.0))
+        pause = min(2 * before, last) or first
+        self._again[incarnation] = (self.jetstream.kernel.loop.time() + pause, pause)
+        if self.delays.is_news(incarnation, str(error)):
+            log.error(
+                "stream '%s > %s' is not as assigned on this node: %s; it is tried again: look at "
+                "this node's disk",
+                *key,
+                error,
+            )
+
+    def _over(self, incarnation: str, key: tuple[str, str]) -> None:
+        """Nothing of a stream waits for storage any more."""
+        self._again.pop(incarnation, None)
+        self._unremoved.pop(incarnation, None)
+        self._leftovers.pop(incarnation, None)
+        if self.delays.over(incarnation):
+            log.info("stream '%s > %s' is as assigned on this node now", *key)
+
+    def try_again(self, now: float) -> None:
+        """Try what storage refused and is due; `now` are seconds of the loop. Called each
+        second."""
+        if self._unswept:
+            self._sweep()
+        for incarnation, (due, _) in list(self._again.items()):
+            if due <= now:
+                self._try(incarnation)
+
+    def _try(self, incarnation: str) -> None:
+        if incarnation in self._unremoved:
+            self._remove_group(self._unremoved[incarnation])
+            return
+        if incarnation in self._leftovers:
+            self._remove_data(self._leftovers[incarnation])
+            return
+        known = (each.assignment for each in self.state.streams.values())
+        wanted = next((each for each in known if each.incarnation == incarnation), None)
+        if wanted is not None:
+            self.reconcile(wanted, new=False)
         else:
-            self.done[assignment.incarnation] = assignment.version
-        self._wake_waiters(assignment.incarnation)
+            self._over(incarnation, ("", ""))
+
+    def _sweep(self) -> None:
+        """Remove what is here of groups of streams that were deleted while this node was away."""
+        assert self.groups is not None
+        try:
+            self.groups.delete_gone(self.state.gone)
+            self._unswept = False
+        except (StoreError, OSError) as error:
+            if not self._unswept:
+                log.error("deleted streams are not removed yet (%s): it is tried again", error)
+            self._unswept = True
 
     def _reconcile_group(self, assignment: Assignment) -> None:
         if self.groups is None:
@@ -165,21 +247,30 @@ class Applier:
         elif self.number in assignment.peers or self.groups.concerns(assignment):
             self.groups.start(assignment)
 
-    def leave_groups(self) -> None:
+    def leave_groups(self, now: float) -> None:
         """Remove what is here of streams whose group has taken this node out. Where it is wanted
-        again meanwhile, it begins again: to the group its old incarnation is over."""
+        again meanwhile, it begins again: to the group its old incarnation is over. `now` are
+        seconds of the loop."""
         if self.groups is None:
             return
         for known in list(self.state.streams.values()):
             assignment = known.assignment
             if assignment.group == NO_GROUP or not self.groups.has_left(assignment.group):
                 continue
-            if self.number in assignment.peers:
-                log.info("stream '%s > %s' comes back to this node", *assignment.key)
-                self.groups.remake(assignment.group)
-            else:
-                log.info("stream '%s > %s' has left this node", *assignment.key)
-                self.groups.delete(assignment)
+            if self._again.get(assignment.incarnation, (0.0, 0.0))[0] > now:
+                continue
+            stays = self.number in assignment.peers
+            try:
+                if stays:
+                    self.groups.remake(assignment.group)
+                else:
+                    self.groups.delete(assignment)
+            except (StoreError, OSError) as error:
+                self._try_later(*_named(assignment), error)
+                continue
+            self._over(*_named(assignment))
+            what = "comes back to" if stays else "has left"
+            log.info("stream '%s > %s' %s this node", *assignment.key, what)
 
     def _reconcile_single(self, assignment: Assignment, new: bool) -> None:
         if self.jetstream.rests(assignment.account):
@@ -237,8 +328,9 @@ class Applier:
         if gone is None:
             return
         stream = self.local(gone)
+        self._over(*_named(gone))
         if gone.group != NO_GROUP and self.groups is not None:
-            self.groups.delete(gone, for_good=True)
+            self._remove_group(gone)
         elif stream is not None:
             self._delete(self.jetstream.account_js(gone.account), stream)
         self.unknown.pop(gone.incarnation, None)
@@ -246,14 +338,43 @@ class Applier:
         self.failed.pop(gone.incarnation, None)
         self._wake_waiters(gone.incarnation)
 
+    def _remove_group(self, gone: Assignment) -> None:
+        """Remove what is here of a deleted stream's group. Entries of the meta group do not wait
+        until storage lets it be removed: the deletion is committed."""
+        assert self.groups is not None
+        try:
+            self.groups.delete(gone, for_good=True)
+        except (StoreError, OSError) as error:
+            self._unremoved[gone.incarnation] = gone
+            self._try_later(*_named(gone), error)
+        else:
+            self._over(*_named(gone))
+
     def _delete(self, js: AccountJetStream, stream: Stream) -> None:
         if js.streams.get(stream.name) is not stream:
             return
-        durable = js.delete(stream)
-        if durable is None:
-            return
-        task = self._ending[stream.incarnation] = asyncio.ensure_future(durable)
-        task.add_done_callback(lambda done: self._ended(stream.incarnation, done))
+        try:
+            self._watch_end(stream, js.delete(stream))
+        except (StoreError, OSError) as error:
+            self._leave_data(stream, error)
+
+    def _leave_data(self, stream: Stream, error: Exception) -> None:
+        self._leftovers[stream.incarnation] = stream
+        self._try_later(stream.incarnation, (stream.account.name, stream.name), error)
+
+    def _remove_data(self, stream: Stream) -> None:
+        """Remove the data of a stream that has ended."""
+        try:
+            self._watch_end(stream, self.jetstream.delete_store(stream))
+        except (StoreError, OSError) as error:
+            self._leave_data(stream, error)
+        else:
+            self._over(stream.incarnation, (stream.account.name, stream.name))
+
+    def _watch_end(self, stream: Stream, durable: Awaitable[None] | None) -> None:
+        if durable is not None:
+            task = self._ending[stream.incarnation] = asyncio.ensure_future(durable)
+            task.add_done_callback(lambda done: self._ended(stream.incarnation, done))
 
     def _ended(self, incarnation: str, task: "asyncio.Future[None]") -> None:
         self._ending.pop(incarnation, None)
@@ -290,3 +411,7 @@ class Applier:
             await future
         if incarnation in self._ending:
             await asyncio.wait([self._ending[incarnation]])
+
+
+def _named(assignment: Assignment) -> tuple[str, tuple[str, str]]:
+    return assignment.incarnation, assignment.key

@@ -78,6 +78,11 @@ class ClusterView:
         found += [
             f"stream is not here: {error.description}" for error in cluster.applier.failed.values()
         ]
+        found += [
+            f"a deleted stream is not removed yet: {cause}"
+            for incarnation, cause in cluster.applier.delays.now.items()
+            if incarnation not in cluster.applier.failed
+        ]
         found += cluster.groups.waiting() if cluster.groups is not None else []
         found += self.healing.hurt.values()
         for known in cluster.state.streams.values():

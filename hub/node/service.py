@@ -274,7 +274,9 @@ class ClusterService:
             self.completing.tick()
         if self.usage_watch is not None:
             self.usage_watch.tick()
-        applier.leave_groups()
+        now = cluster.jetstream.kernel.loop.time()
+        applier.leave_groups(now)
+        applier.try_again(now)
         if self._groups is not None and self._state.rest.identity:
             self._groups.cluster = f"{self._state.rest.identity:016x}"
         if (applier.unknown or applier.lost) and cluster.group.leader and not self._telling:

@@ -32,6 +32,7 @@ from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.multi_raft import WriteSet
 from headwater.hub.raft.progress import State
 from headwater.hub.raft.raft import Raft
+from headwater.hub.stored.causes import Causes
 from headwater.hub.stored.directory_disk import DirectoryDisk
 from headwater.hub.stored.group_log import OWNER, encode_run, run_pieces
 from headwater.hub.stored.hard_state_file import NAME as HARD_NAME
@@ -123,6 +124,9 @@ class GroupStore:
         self._rafts: dict[int, Raft] = {}
         self._unmarked: dict[int, Replica] = {}
         """Replicas whose newest mark storage did not take."""
+        self.delays = Causes()
+        """Groups that cannot begin here, or whose state from another node cannot be put in place,
+        and why; each is tried again."""
         self._queue: deque[PendingWrite] = deque()
         self._unsynced: deque[PendingWrite] = deque()
         self.on_news: Callable[[Raft], None] = lambda raft: None
@@ -218,13 +222,13 @@ class GroupStore:
         `existing`, which may be `unfinished` (`make_stream`); `done` is called when it is durable.
         Raises StoreError, OSError."""
         store = existing or self.make_stream(group)
-        snapshot = restored.snapshot
-        replica = self._add_replica(
-            group, store, Mark(snapshot.index, snapshot.term, snapshot.config)
-        )
-        replica.marked = 0
-        replica.write_mark()
-        self.log.put_state(OWNER, b"%d" % group, encode_run(snapshot.index, snapshot.term, 0, []))
+        try:
+            replica = self._begin(group, store, restored.snapshot)
+        except StoreError:
+            self.replicas.pop(group, None)
+            if existing is None:
+                self.transfers.discard(group, store)
+            raise
 
         def finish() -> None:
             if self.replicas.get(group) is not replica:
@@ -234,19 +238,30 @@ class GroupStore:
                     self.node.finish_stream(store)
                 if restored.hard_state is not None:
                     self._write_hard(group, restored.hard_state)
+                self._sync_hard_now()
             except (OSError, StoreError) as error:
-                log.warning(
-                    "%s cannot begin here (%s): this node tries again; look at its disk",
-                    self.transfers.name_of(group),
-                    error,
-                )
+                if self.delays.is_news(group, f"it cannot begin here: {error}"):
+                    log.warning(
+                        "%s cannot begin here (%s): this node tries again; look at its disk",
+                        self.transfers.name_of(group),
+                        error,
+                    )
                 self.node.kernel.loop.call_later(RETRY_SECONDS, finish)
                 return
-            self.hard_states.sync()
-            self._hard_syncs = self._hard_writes
+            self.delays.over(group)
             done()
 
         self.log.when_durable(self.log.hand_over(), finish)
+
+    def _begin(self, group: int, store: FileStore, snapshot: Snapshot) -> Replica:
+        """Write that a group begins with what is in a stream. Raises StoreError."""
+        replica = self._add_replica(
+            group, store, Mark(snapshot.index, snapshot.term, snapshot.config)
+        )
+        replica.marked = 0
+        replica.write_mark()
+        self.log.put_state(OWNER, b"%d" % group, encode_run(snapshot.index, snapshot.term, 0, []))
+        return replica
 
     def attach(self, raft: Raft) -> Replica:
         """A group runs: `raft` tells from now on what the log must hold of it. Its replica is
@@ -431,14 +446,16 @@ class GroupStore:
         try:
             self.node.finish_stream(store, old)
         except (OSError, StoreError) as error:
-            log.warning(
-                "%s: the state from another node cannot be put in place (%s): the other replicas "
-                "go on, and this node tries again; look at its disk",
-                self.transfers.name_of(group),
-                error,
-            )
+            if self.delays.is_news(group, f"what came from another node is not in place: {error}"):
+                log.warning(
+                    "%s: the state from another node cannot be put in place (%s): the other "
+                    "replicas go on, and this node tries again; look at its disk",
+                    self.transfers.name_of(group),
+                    error,
+                )
             self.node.kernel.loop.call_later(RETRY_SECONDS, self._finish_install, group, store, old)
             return
+        self.delays.over(group)
         self._installing = None
         self._installed.add(group)
         self._doubtful.pop(group, None)
@@ -469,6 +486,18 @@ class GroupStore:
             self._sync_hard()
 
         self.node.background.submit(self.hard_states.sync, done)
+
+    def _sync_hard_now(self) -> None:
+        """Have all hard state durable. Raises OSError."""
+        if self._hard_bad:
+            raise OSError(errno.EIO, "hard state is not durable")
+        try:
+            self.hard_states.sync()
+        except OSError:
+            self._hard_bad = True
+            self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_hard)
+            raise
+        self._hard_syncs = self._hard_writes
 
     def _renew_hard(self) -> None:
         """After a failed sync another one says nothing: what can be read goes to a new file."""
@@ -629,26 +658,31 @@ class GroupStore:
 
     def erase(self, group: int) -> None:
         """Forget a group for good: it was removed by an order that is committed. Raises
-        StoreError, OSError."""
+        StoreError, OSError; it is to be called again then."""
         self.let_go(group)
         self._rafts.pop(group, None)
         self._size -= self._sizes.pop(group, 0)
         self._commits.pop(group, None)
         self._gave_up.pop(group, None)
         self.transfers.drop(group)
-        self.start.groups.pop(group, None)
-        replica = self.replicas.pop(group, None)
         self._unmarked.pop(group, None)
         self._behind.discard(group)
         self._installed.discard(group)
         self.log.delete_state(OWNER, b"%d" % group)
-        stores = [replica.store if replica else None, self._doubtful.pop(group, None)]
+        replica = self.replicas.get(group)
+        stores = [replica.store if replica else None, self._doubtful.get(group)]
         if self._installing is not None and self._installing[0] == group:
             stores.append(self._installing[2])
-            self._installing = None
         for store in stores:
             if store is not None and not store.closed:
                 self.node.delete_stream(store)
+        # Not before storage took it: what it refuses is asked again.
+        if self._installing is not None and self._installing[0] == group:
+            self._installing = None
+        self.start.groups.pop(group, None)
+        self.replicas.pop(group, None)
+        self._doubtful.pop(group, None)
+        self.delays.over(group)
         self.hard_states.erase(group)
         self._hards.pop(group, None)
         self._hard_writes += 1

@@ -225,8 +225,12 @@ class Transfers:
         """Forget what has arrived of a group's state: it is not needed, or not right."""
         arrival = self.arrivals.pop(group, None)
         if arrival is not None and arrival.store is not None and not arrival.store.closed:
-            try:
-                self.node.delete_stream(arrival.store)
-            except StoreError as error:
-                # It counts nowhere: the next start removes it.
-                log.debug("what arrived of %s stays for now: %s", self.name_of(group), error)
+            self.discard(group, arrival.store)
+
+    def discard(self, group: int, store: FileStore) -> None:
+        """Remove a stream that was to be a group's, and counts nowhere."""
+        try:
+            self.node.delete_stream(store)
+        except StoreError as error:
+            # The next start removes it.
+            log.debug("what is here of %s stays for now: %s", self.name_of(group), error)

@@ -30,7 +30,7 @@ from headwater.hub.streams.stream_group import GroupStatus, StreamGroup
 from headwater.hub.streams.stream_machine import StreamMachine
 
 RETRY_SECONDS = 1.0
-"""Until a stream in memory is copied again, when storage took nothing."""
+"""Until a stream that had one replica is made a group again, when storage took nothing."""
 LEFT_OWNER = b"\0left"
 """States of the log: groups that took this node out. It founds none of them again."""
 
@@ -225,18 +225,33 @@ class StreamGroups:
     def _adopt(self, group: StreamGroup, first: Restored, alone: Stream) -> None:
         """Make a group of what a stream has in files of this node."""
         adoption = self._adoption(group, alone)
+        store, number = alone.store, group.wanted.group
+        assert isinstance(store, FileStore)
 
         def end() -> None:
+            adoption.ends()
+            create(group.machine.adopt(alone))
+
+        def create(kept: dict[bytes, bytes]) -> None:
+            if self.groups.get(number) is not group or store.closed:
+                return
             try:
-                adoption.ends()
-                meta = self.naming(group.wanted.group).meta
-                self._create(group, first, group.machine.adopt(alone, meta))
+                group.machine.keep_adopted(store, kept, self.naming(number).meta)
+                self._create(group, first, store)
             except (StoreError, OSError) as error:
-                log.error("%s has no replicas yet: %s; start the node again", group.name, error)
-                group.machine.stuck = str(error)
-                adoption.give_up()
+                self._delayed(group, error)
+                self.jetstream.kernel.loop.call_later(RETRY_SECONDS, create, kept)
 
         adoption.begin(end)
+
+    def _delayed(self, group: StreamGroup, error: Exception) -> None:
+        """Storage does not let a group begin here: say why, once."""
+        if self.driver.store.delays.is_news(group.wanted.group, str(error)):
+            log.error(
+                "%s has no replica here yet, it is tried again: %s; look at this node's disk",
+                group.name,
+                error,
+            )
 
     def _copy(self, group: StreamGroup, first: Restored, alone: Stream) -> None:
         """Make a group of what a stream has in the memory of this node."""
@@ -253,7 +268,7 @@ class StreamGroups:
                 failed(error, lambda: done(made, ids))
 
         def failed(error: Exception, again: Callable[[], None] | None = None) -> None:
-            log.error("%s has no replicas yet, it is tried again: %s", group.name, error)
+            self._delayed(group, error)
             adoption.give_up()
             self.jetstream.kernel.loop.call_later(RETRY_SECONDS, again or copy.step)
 
@@ -397,9 +412,9 @@ class StreamGroups:
     def waiting(self) -> list[str]:
         """What is committed and cannot be applied here, and why; a sentence for each stream."""
         return [
-            f"{group.name} waits here for storage: {group.machine.stuck}"
-            for group in self.groups.values()
-            if group.machine.stuck
+            f"{group.name} waits here for storage: {cause}"
+            for number, group in self.groups.items()
+            if (cause := group.machine.stuck or self.driver.store.delays.now.get(number))
         ]
 
     def has_left(self, number: int) -> bool:

@@ -127,25 +127,27 @@ class StreamMachine:
                 error,
             )
 
-    def adopt(self, stream: Stream, meta: bytes) -> FileStore:
-        """Turn a stream of this node alone into the first state of a group: it lives no more, and
-        its description becomes `meta`. Returns its store. Raises StoreError."""
-        store, storage = stream.store, self.jetstream.store()
-        if not isinstance(store, FileStore):
-            raise StoreError("a stream in memory cannot become a replicated one")
+    def adopt(self, stream: Stream) -> dict[bytes, bytes]:
+        """Let a stream of this node alone, in files, live no more, as the first state of a group.
+        Returns what its consumers are, for `keep_adopted`, which comes next."""
+        store: Any = stream.store
         self.expect_ids(pack_ids(stream))
-        owner = store.incarnation.encode()
         kept = {
             CONSUMER_PREFIX + one.name_bytes: one.save_whole()
             for one in stream.consumers.values()
             if not one.config.direct
         }
         stream_lifecycle.detach(self.account(store), stream)
+        return kept
+
+    def keep_adopted(self, store: FileStore, kept: dict[bytes, bytes], meta: bytes) -> None:
+        """Store what `adopt` gave, and `meta` as the stream's description. Raises StoreError; it is
+        to be called again then."""
+        storage, owner = self.jetstream.store(), store.incarnation.encode()
         for key, value in kept.items():
             storage.log.encode_with(owner, key, None)
             storage.log.put_state(owner, key, value)
         storage.update_meta(store, meta)
-        return store
 
     def serve_reads(self, store: FileStore, near: bool) -> None:
         """Answer direct gets, though another node leads; `near`: those of a mirror's origin, too,

@@ -336,7 +336,7 @@ class Metas:
             self.flush()
 
     def _flushed(self, rows: list[Pending], error: BaseException | None) -> None:
-        self._failed = error is not None
+        failed, self._failed = self._failed, error is not None
         if error is not None:
             self._unasked += [row for row in rows if not row.dropped]
         for row in rows if error is None else []:
@@ -344,11 +344,12 @@ class Metas:
                 self._drop(row.path.name, not row.filed)
         self._log_filed()
         if error is not None and not self._log.closed:
-            log.warning(
-                "meta files cannot be written: %s; the log has what is in them, and it is tried "
-                "again",
-                error,
-            )
+            if not failed:
+                log.warning(
+                    "meta files cannot be written: %s; the log has what is in them, and it is "
+                    "tried again",
+                    error,
+                )
             self._later(RETRY_SECONDS)
 
     def _log_filed(self) -> None:

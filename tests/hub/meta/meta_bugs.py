@@ -140,7 +140,7 @@ def a_description_does_not_travel_with_a_state(put: Put) -> None:
 
 @bug
 def a_node_that_was_taken_out_keeps_its_replica(put: Put) -> None:
-    put(Applier, "leave_groups", lambda self: None)
+    put(Applier, "leave_groups", lambda self, now: None)
 
 
 @bug

@@ -73,7 +73,8 @@ class MetaNode(ClusterNode):
         self.loop.call_later(SECOND, self._second)
         self.founding.tick()
         self.applier.find_unknown()
-        self.applier.leave_groups()
+        self.applier.leave_groups(self.loop.time())
+        self.applier.try_again(self.loop.time())
 
     def describe(self) -> Hello:
         """What this node says of itself."""
