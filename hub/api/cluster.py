@@ -200,11 +200,11 @@ class Cluster:
                 return number
         return 0
 
-    def candidates(self) -> list[Node]:
-        """The members as placement sees them."""
+    def candidates(self, account: str = "") -> list[Node]:
+        """The members as placement of an account's stream sees them."""
         load = self.load()
         known = self.state.members
-        return [self._candidate(number, load) for number in self.group.members if number in known]
+        return [self._candidate(n, load, account) for n in self.group.members if n in known]
 
     def is_ready(self, number: int) -> bool:
         """Whether a node is there, stays, and has what the cluster believes that it has."""
@@ -215,7 +215,7 @@ class Cluster:
         unknown = hello.emptied and self.state.boot_of(number) != hello.boot
         return not (hello.leaving or unknown)
 
-    def _candidate(self, number: int, load: dict[int, list[int]]) -> Node:
+    def _candidate(self, number: int, load: dict[int, list[int]], account: str) -> Node:
         hello = self.founding.hello_of(number)
         member = self.state.members.get(number)
         streams, replicas, leads = load.get(number, [0, 0, 0])
@@ -229,6 +229,7 @@ class Cluster:
             streams=streams,
             replicas=replicas,
             leads=leads,
+            rests=self.founding.rests_on(number, account),
         )
 
     def load(self) -> dict[int, list[int]]:

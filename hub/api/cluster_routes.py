@@ -118,8 +118,11 @@ class ClusterRoutes:
                     return None
                 return handler(js, tokens, payload, ctx)
             if self.cluster.is_led_elsewhere(group.leader):
+                by_client = not isinstance(ctx.sender, RouteConn)
+                if by_client and self.cluster.founding.rests_on(group.leader, js.name):
+                    raise errors.NOT_ENABLED_FOR_ACCOUNT.error()
                 self.relay.leave(copy, META, group.leader, waits_until > 0)
-                if not isinstance(ctx.sender, RouteConn):
+                if by_client:
                     self.relay.left_by_client(copy, group.leader)
                 return None
             return self._when_led(waits_until or self._now() + ELECTION_SECONDS, again)

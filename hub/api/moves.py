@@ -97,7 +97,7 @@ class Moves:
             # Nobody else has what it has.
             raise errors.PEER_REMAP.error()
         try:
-            peers = self.requests.place(known.config, keep=keep, ignore=[number])
+            peers = self.requests.place(old.account, known.config, keep, [number])
         except JetStreamError as error:
             if not keep or not fewer:
                 raise errors.PEER_REMAP.error() from error
@@ -147,7 +147,8 @@ class Moves:
             raise errors.CLUSTER_PEER_NOT_MEMBER.error()
         leaves = number or self._least_needed(old)
         keep = [peer for peer in old.peers if peer != leaves]
-        peers = self.requests.place(with_tags(known.config, request.tags), keep, [leaves])
+        config = with_tags(known.config, request.tags)
+        peers = self.requests.place(old.account, config, keep, [leaves])
         refuse_second(old, True)
         return await self.requests.reassign(old, known.config, peers, True)
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from headwater.edge.jetstream.config import stream_config
+from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import StreamConfig, StreamInfo
 from headwater.edge.jetstream.stream.stream import Stream
@@ -104,6 +105,8 @@ class Answers:
         """The info of a stream, once it is led here in that version; refused when it cannot be."""
         question = msgspec.json.decode(body, type=StreamQuestion)
         cluster = self.cluster
+        if cluster.jetstream.rests(question.account):
+            raise errors.NOT_ENABLED_FOR_ACCOUNT.error()
         await cluster.applier.made(question.incarnation, question.version)
 
         def leads() -> bool:

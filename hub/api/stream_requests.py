@@ -104,7 +104,7 @@ class StreamRequests:
         self._refuse_overlap(js, config, "")
         js.tiers.check_consumers(config)
         js.tiers.check_bytes(config, self._configs(js), None)
-        peers = self.place(config)
+        peers = self.place(js.name, config)
         boots = self._boots(peers)
         assignment = Assignment(
             account=js.name,
@@ -172,11 +172,15 @@ class StreamRequests:
         return msgspec.structs.replace(js.scope(pedantic, replicas, apart), lookup=lookup)
 
     def place(
-        self, config: StreamConfig, keep: list[int] | None = None, ignore: list[int] | None = None
+        self,
+        account: str,
+        config: StreamConfig,
+        keep: list[int] | None = None,
+        ignore: list[int] | None = None,
     ) -> list[int]:
-        """Nodes for a stream, as of `placement.choose`. Raises JetStreamError."""
+        """Nodes for a stream of an account, as of `placement.choose`. Raises JetStreamError."""
         unique = self.cluster.jetstream.options.jetstream.unique_tag
-        nodes = self.cluster.candidates()
+        nodes = self.cluster.candidates(account)
         return placement.choose(config, nodes, unique, keep or [], ignore or [])
 
     def _boots(self, peers: list[int], old: Assignment | None = None) -> list[int]:
@@ -272,12 +276,12 @@ class StreamRequests:
         if moves:
             nodes = {node.number: node for node in self.cluster.candidates()}
             stay = [n for n in peers if n in nodes and placement.may_stay(config, nodes[n])]
-            return self.place(config, keep=stay)
+            return self.place(known.assignment.account, config, keep=stay)
         if config.num_replicas < len(peers):
             leader = self.cluster.leader_of(known.assignment) or peers[0]
             online = self.cluster.founding.is_online
             return sorted(peers, key=lambda n: (n != leader, not online(n)))[: config.num_replicas]
-        return self.place(config, keep=peers)
+        return self.place(known.assignment.account, config, keep=peers)
 
     async def reassign(
         self, old: Assignment, config: StreamConfig, peers: list[int], moves: bool

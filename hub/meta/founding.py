@@ -56,6 +56,8 @@ class Hello(msgspec.Struct, kw_only=True):
     """Its storage takes nothing: no leadership is handed to it."""
     unannounced: int = 0
     """Streams of its own that the cluster does not know yet."""
+    resting: list[str] = []
+    """Accounts that have no JetStream on it, at least those that have streams in the cluster."""
     founds: bool | None = None
     """It asks the others whether it may found a cluster; None: it does not say."""
 
@@ -99,6 +101,8 @@ class Founding:
         """Nodes that have said hello on the route that they have now."""
         self.when_announced: list[Callable[[], None]] = []
         """Called once, when no node has streams any more that it has yet to tell of."""
+        self.on_awake: Callable[[str], None] = lambda account: None
+        """Called when an account has JetStream again on another node."""
         self.began = self._now()
         self.agreed = 0
         """The node that may found a cluster with this one."""
@@ -151,6 +155,11 @@ class Founding:
         hello = self.hello_of(number)
         return self.is_online(number) and hello is not None and hello.may_lead
 
+    def rests_on(self, number: int, account: str) -> bool:
+        """Whether a node says that an account has no JetStream on it."""
+        hello = self.hello_of(number)
+        return hello is not None and account in hello.resting
+
     def awaits_streams(self) -> bool:
         """Whether a node is there that has yet to tell of streams of its own."""
         hellos = (self.hello_of(number) for number in self.present() if self.is_online(number))
@@ -195,7 +204,11 @@ class Founding:
             raise ValueError(str(error)) from error
         first = sender not in self.introduced
         self.introduced.add(sender)
+        before = self.heard.get(sender)
         self.heard[sender] = Heard(hello, self._now())
+        for account in before.hello.resting if before is not None else ():
+            if account not in hello.resting:
+                self.on_awake(account)
         if self.agreed == sender and hello.founds is False:
             self.agreed = 0
         if first:

@@ -34,6 +34,8 @@ class Node:
     """Those of replicated streams."""
     leads: int = 0
     """Streams whose preferred leader it is."""
+    rests: bool = False
+    """The stream's account has no JetStream on it: it is taken where there is no other."""
 
 
 @dataclass(slots=True)
@@ -95,7 +97,7 @@ def choose(
     if len(found) < wanted:
         raise errors.CLUSTER_NO_PEERS.error(err=reasons.text())
     if not kept:
-        found.sort(key=lambda node: node.leads)
+        found.sort(key=lambda node: (node.rests, node.leads))
     return [node.number for node in found]
 
 
@@ -110,10 +112,10 @@ def _ordered(
     fit = [n for n in nodes if n.number not in ignore and _fits(config, n, reasons)]
     best = max((node.free.get(config.storage, 0) for node in fit), default=0)
 
-    def order(node: Node) -> tuple[int, int, int, int]:
+    def order(node: Node) -> tuple[bool, int, int, int, int]:
         poor = int(node.free.get(config.storage, 0) * 2 < best)
         shared = node.replicas if config.num_replicas > 1 else 0
-        return shared, poor, node.streams, node.number
+        return node.rests, shared, poor, node.streams, node.number
 
     return sorted(fit, key=order)
 

@@ -97,7 +97,7 @@ class Completing:
             return
         old = known.assignment
         one_more = msgspec.structs.replace(known.config, num_replicas=len(old.peers) + 1)
-        peers = self.requests.place(one_more, keep=old.peers, ignore=self._evacuated(old))
+        peers = self.requests.place(old.account, one_more, old.peers, self._evacuated(old))
         self._tried = None
         await self.requests.submit(self.requests.with_peers(old, peers))
         log.info(

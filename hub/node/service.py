@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -52,6 +52,8 @@ ARRIVAL_SECONDS = 0.1
 """That a handover waits for what other nodes have sent."""
 HAND_OVER_SECONDS = 2.0
 """That a stop waits for other nodes to lead what is led here."""
+RESTING_MAX = 200
+"""Accounts without JetStream that are told to other nodes each second, streams or not."""
 ACCOUNT = stream_lifecycle.CLUSTERS_OWN
 """Of the store's streams that hold the state of groups which are no user's."""
 
@@ -141,8 +143,12 @@ class ClusterService:
         groups.may_lead = group.may_lead = founding.would_lead
         self._routes = ClusterRoutes(self.cluster)
         groups.on_deposed = self._routes.relay.deposed
-        jetstream.on_rest = groups.rest
+        groups.rests_on = founding.rests_on
+        founding.on_awake = groups.go_on
+        jetstream.on_rest = self._rest
         jetstream.on_wake = self._wake
+        jetstream.served_elsewhere = self._served_elsewhere
+        self._transport.methods["granted"] = self._granted
         self.absences = absences = Absences(
             jetstream, self._transport, self._known, self._all_known, self.cluster.leader_of
         )
@@ -167,11 +173,37 @@ class ClusterService:
         applier.on_joined = founding.say
         return [each for each in found if not stream_lifecycle.group_of(each.meta)]
 
+    def _rest(self, account: str) -> None:
+        """An account has no JetStream any more on this node."""
+        assert self.cluster is not None and self._groups is not None
+        self._groups.rest(account)
+        self.cluster.founding.say()
+
+    def _served_elsewhere(self, account: str) -> Awaitable[bool] | None:
+        """As with nats-server, who leads the cluster says whether an account has JetStream."""
+        cluster = self.cluster
+        if cluster is None or not cluster.is_led_elsewhere(cluster.group.leader):
+            return None
+        return self._is_granted(cluster.group.leader, account)
+
+    async def _is_granted(self, leader: int, account: str) -> bool:
+        try:
+            return bool(await self._transport.call(leader, "granted", account.encode()))
+        except CallFailed:
+            return False
+
+    def _granted(self, sender: int, body: bytes) -> bytes:
+        """Whether an account has JetStream on this node; empty for no."""
+        assert self._jetstream is not None
+        js = self._jetstream.accounts.get(body.decode())
+        return b"1" if js is not None and js.router is not None else b""
+
     def _wake(self, account: str) -> None:
         """An account has JetStream again on this node: serve what the cluster says."""
         assert self.cluster is not None and self._groups is not None
         self.cluster.applier.reconcile_all()
         self._groups.go_on(account)
+        self.cluster.founding.say()
 
     def _known(self, account: str, name: str) -> Assignment | None:
         known = self._state.stream(account, name)
@@ -310,7 +342,15 @@ class ClusterService:
             full=jetstream.storage is not None and jetstream.storage.log.failure is not None,
             unannounced=len(self.cluster.applier.unknown) if self.cluster is not None else 0,
             entries=KNOWN_VERSION,
+            resting=self._resting(jetstream),
         )
+
+    def _resting(self, jetstream: "NodeJetStream") -> list[str]:
+        """Accounts that have no JetStream here. Of very many only those with streams are told."""
+        found = jetstream.resting()
+        if len(found) > RESTING_MAX:
+            found = [each for each in found if self._state.accounts.get(each)]
+        return found
 
     def _leads(self) -> int:
         groups = self.driver.multi_raft.groups.items() if self.driver is not None else ()

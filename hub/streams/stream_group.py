@@ -138,6 +138,8 @@ class StreamGroup:
         """Calls back when what other nodes sent here before has arrived."""
         self.may_lead: Callable[[int], bool] = lambda number: True
         """Whether a node would take a leadership, by what it says of itself."""
+        self.rests_on: Callable[[int], bool] = lambda number: False
+        """Whether the stream's account has no JetStream on a node, by what it says of itself."""
         self.on_leader: Callable[[Stream], None] = lambda stream: None
         """The stream has begun to live here."""
         self.on_publishes: Callable[[Stream], None] = lambda stream: None
@@ -306,7 +308,7 @@ class StreamGroup:
         """Whether something waits that is looked at with ticks only."""
         if self.replica.waiting or self.leadership.waiting or self.farewell is not None:
             return True
-        if self.reads.busy or (raft.is_leader and self.rests):
+        if self.reads.busy or (raft.is_leader and self.rests and self._servers(raft)):
             return True
         stream = self.stream
         full = stream is not None and stream.store.failure is not None
@@ -638,21 +640,22 @@ class StreamGroup:
             hibernation.wake(self.raft)
             self.touch(self.raft)
 
+    def _servers(self, raft: Raft) -> list[int]:
+        """Other voters that may serve the stream, as far as is known here."""
+        voters = (node for node in raft.progress if node in raft.log.config.voters)
+        return [node for node in voters if node != raft.node and not self.rests_on(node)]
+
     def _pass_on(self, raft: Raft) -> None:
-        """A leader whose stream rests lets the next node try, and then ever more seldom: where all
-        rest, nobody serves the stream."""
+        """A leader whose stream rests lets a node lead where it does not, and tries ever more
+        seldom. Where all rest, nobody serves the stream, and the group may sleep."""
         passed, wait = self._passed
         if not self.rests or raft.ticks - passed < wait:
             return
         first, last = REST_TICKS
-        self._passed = (raft.ticks, min(max(2 * wait, first), last))
-        there = [
-            node
-            for node, one in raft.progress.items()
-            if node in raft.log.config.voters and one.active and self.may_lead(node)
-        ]
-        there = [node for node in there if node != raft.node]
+        there = self._servers(raft)
+        there = [node for node in there if raft.progress[node].active and self.may_lead(node)]
         if there:
+            self._passed = (raft.ticks, min(max(2 * wait, first), last))
             # In turn, so that each one has its try.
             to = min(there, key=lambda node: (node < raft.node, node))
             with contextlib.suppress(ChangeRefused, NotLeader):

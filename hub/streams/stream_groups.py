@@ -98,6 +98,8 @@ class StreamGroups:
         """See `StreamGroup`."""
         self.may_lead: Callable[[int], bool] = lambda number: True
         """See `StreamGroup`."""
+        self.rests_on: Callable[[int, str], bool] = lambda number, account: False
+        """Whether an account has no JetStream on a node, as that node says."""
         self.proposals = Proposals(lambda: self.driver.soon())
         self._asking: list[StreamGroup] = []
         """Replicas that are asked for something: in the next round they ask who leads."""
@@ -166,6 +168,7 @@ class StreamGroups:
         group.on_change_done = lambda: self.on_change_done(group.wanted)
         group.barrier = lambda done: self.barrier(done)
         group.may_lead = lambda number: self.may_lead(number)
+        group.rests_on = lambda number: self.rests_on(number, group.wanted.account)
         group.on_deposed = lambda: self.on_deposed(group.wanted)
         group.on_leaving = lambda term: self.on_leaving(group.wanted, term)
         group.on_ending = lambda term: self.on_ending(group.wanted, term)
@@ -384,7 +387,7 @@ class StreamGroups:
             group.rest()
 
     def go_on(self, account: str) -> None:
-        """An account has JetStream on this node again."""
+        """An account has JetStream again on this node, or on another one."""
         for group in self._of_account(account):
             group.go_on()
 

@@ -5,6 +5,9 @@ Requests that this node knows are refused in the shape of their own answer, all 
 the cluster there.
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from headwater.edge.broker.account import Account
@@ -27,6 +30,9 @@ class Denial:
         self.account = account
         self.table = table
         self.system = system
+        self.elsewhere: Callable[[], Awaitable[bool] | None] = lambda: None
+        """Whether another node answers, where the account has JetStream; None: none does."""
+        self._tasks: set[asyncio.Task[None]] = set()
         self.sinks: list[Sink] = [
             CallbackSink(b"$JS.API.>", self.serve) if system else ApiSink(b"$JS.API.>", self.serve)
         ]
@@ -45,6 +51,8 @@ class Denial:
             self.account.remove(sink)
         if self.alias is not None:
             self.alias.stop()
+        for task in self._tasks:
+            task.cancel()
 
     def serve(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
@@ -53,6 +61,19 @@ class Denial:
         name = subject.decode("utf-8", "replace").split(".", 2)[2]
         if not reply or (self.system and not self.concerns(name, sender)):
             return
+        asked = None if self.system else self.elsewhere()
+        if asked is None:
+            self._refuse(name, reply)
+            return
+        task = asyncio.ensure_future(self._refuse_unless(asked, name, reply))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _refuse_unless(self, asked: Awaitable[bool], name: str, reply: bytes) -> None:
+        if not await asked:
+            self._refuse(name, reply)
+
+    def _refuse(self, name: str, reply: bytes) -> None:
         kind = self.kind(name)
         answer = {
             "type": f"{TYPE_PREFIX}{kind}_response",

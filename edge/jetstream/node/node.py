@@ -147,6 +147,9 @@ class NodeJetStream:
         """Called with an account that has no JetStream any more, on a node of a cluster."""
         self.on_wake: Callable[[str], None] = lambda account: None
         """Called with such an account when it has JetStream again."""
+        self.served_elsewhere: Callable[[str], Awaitable[bool] | None] = lambda account: None
+        """Whether another node of a cluster answers for an account that has no JetStream here;
+        None: none does."""
         self._denials: dict[str, Any] = {}
         """Of the accounts that are told that they have no JetStream."""
         self.granted: Callable[[str], AccountJetStreamOptions | None] = self._configured
@@ -359,6 +362,7 @@ class NodeJetStream:
 
         self.withdraw(account)
         denial = Denial(account, self.routes(), self.domain, system)
+        denial.elsewhere = lambda: self.served_elsewhere(account.name)
         self._denials[account.name] = denial
         denial.listen()
 
@@ -395,6 +399,10 @@ class NodeJetStream:
     def rests(self, account: str) -> bool:
         """Whether the streams of an account rest."""
         return account in self._resting
+
+    def resting(self) -> list[str]:
+        """Accounts whose streams rest, also those that have none."""
+        return list(self._resting)
 
     def leave(self) -> None:
         """Serve nothing any more in a node that goes on; `shutdown` closes what is stored."""

@@ -34,12 +34,13 @@ Configure = Callable[[str], str]
 class Nodes:
     """A cluster that runs: the first node's port, how to stop the node of an index, how to have it
     load its configuration changed, and the monitoring ports of all nodes where a test wants
-    them."""
+    them. `lab` has the nodes of this server."""
 
     port: int
     stop: Callable[[int], Awaitable[None]]
     reload: Callable[[int, Configure], Awaitable[None]]
     monitors: list[int] = field(default_factory=list)
+    lab: Lab | None = None
 
 
 BeginNodes = Callable[..., contextlib.AbstractAsyncContextManager[Nodes]]
@@ -131,7 +132,7 @@ async def our_nodes(
         for index, config in enumerate(configs):
             lab.run(index, parse_args(["-c", str(config)]).options)
         await lab.settled(size)
-        yield Nodes(port, lab.stop_node, reload)
+        yield Nodes(port, lab.stop_node, reload, lab=lab)
     finally:
         await lab.stop()
 

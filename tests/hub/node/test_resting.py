@@ -9,7 +9,8 @@ from typing import Any
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
-from tests.hub.api.beside import Nodes, led, our_nodes, their_nodes
+from headwater.hub.meta.assignment import META_GROUP
+from tests.hub.api.beside import Nodes, at_both, led, our_nodes, their_nodes
 from tests.hub.lab import api
 from tests.waiting import connected, until
 
@@ -136,9 +137,22 @@ async def one_by_one(nodes: Nodes, user: Client) -> list[int]:
         found.append(await published(user))
     await nodes.reload(last, without)
     await until(lambda: nobody(user), "nobody takes publishes")
+    await until(lambda: asleep(nodes), "groups of which nobody serves the stream sleep")
     await nodes.reload(second, given_back)
-    await until(lambda: answered(user, "S"), "a node serves the stream")
+    await until(lambda: answered(user, "S"), "a node serves the stream", 5)
     return [*found, await published(user)]
+
+
+def asleep(nodes: Nodes) -> bool:
+    """Whether no node counts time for the stream S."""
+    assert nodes.lab is not None
+    found = [
+        raft.sleep.asleep
+        for cluster in nodes.lab.clusters()
+        for number, raft in cluster.group.driver.multi_raft.groups.items()
+        if number != META_GROUP
+    ]
+    return len(found) == SIZE and all(found)
 
 
 async def published(user: Client) -> int:
@@ -157,3 +171,64 @@ async def test_streams_rest_while_their_account_has_no_jetstream(tmp_path: Path)
     assert len(found) == len(REPLICAS) * (1 + len(ASKED))
     assert back == [(b"1", 1)] * len(REPLICAS)
     assert sequences == [3, 4, 5, 6]
+
+
+async def led_by(system: Client, name: str) -> bool:
+    """Whether a node leads the cluster; it is asked to if not."""
+    with contextlib.suppress(TimeoutError, NoRespondersError):
+        answer = await system.request("$SYS.REQ.SERVER.PING.JSZ", b"", timeout=2)
+        if json.loads(answer.data)["data"].get("meta_cluster", {}).get("leader") == name:
+            return True
+        body = json.dumps({"placement": {"preferred": name}}).encode()
+        await system.request("$JS.API.META.LEADER.STEPDOWN", body, timeout=2)
+    return False
+
+
+async def asked_where_it_is_not(nodes: Nodes) -> list[Any]:
+    """What a client of a node hears on which its account has no JetStream, while another node
+    leads the cluster, and while that one does."""
+    user = await connected(f"nats://a:a@127.0.0.1:{nodes.port}")
+    system = await connected(f"nats://sys:sys@127.0.0.1:{nodes.port}")
+    found: list[Any] = []
+    try:
+        await until(lambda: led(user), "there is a leader")
+        await nodes.reload(0, without)
+        for leader in ("n1", "n0"):
+            await until(lambda leader=leader: led_by(system, leader), f"{leader} leads")
+            await until(lambda: heard(user), "there is an answer")
+            info = await api(user, "INFO")
+            found.append(info.get("error", {}).get("err_code") or info["streams"])
+        return found
+    finally:
+        await user.close()
+        await system.close()
+
+
+async def heard(user: Client) -> bool:
+    """Whether the API answers at all, and not for want of a leader."""
+    with contextlib.suppress(TimeoutError, NoRespondersError):
+        answer = json.loads((await user.request("$JS.API.INFO", b"", timeout=1)).data)
+        return bool(answer.get("error", {}).get("err_code") != 10008)
+    return False
+
+
+async def test_who_leads_the_cluster_says_that_an_account_has_none(tmp_path: Path) -> None:
+    """Clients of a node without are served by the others."""
+    theirs, ours = await at_both(tmp_path, asked_where_it_is_not)
+    assert ours == theirs == [0, 10039]
+
+
+async def test_streams_go_where_their_account_has_jetstream(tmp_path: Path) -> None:
+    async with our_nodes(tmp_path / "ours", SIZE) as nodes:
+        user = await connected(f"nats://a:a@127.0.0.1:{nodes.port}")
+        assert nodes.lab is not None
+        await until(lambda: led(user), "there is a leader")
+        leader = nodes.lab.leader()
+        assert leader is not None
+        without_it = (leader + 1) % SIZE
+        await nodes.reload(without_it, without)
+        for number in range(2 * SIZE):
+            name = f"S{number}"
+            made = await api(user, f"STREAM.CREATE.{name}", name=name, subjects=[name])
+            assert made["cluster"]["leader"] != f"n{without_it}"
+        await user.close()
