@@ -317,11 +317,7 @@ class Applier:
         if stream is not None:
             js = self.jetstream.account_js(assignment.account)
             log.info("stream '%s > %s' has left this node", js.name, stream.name)
-            if stream.origin_driver is not None:
-                # Its consumers at origins are those of the node that has the stream now.
-                stream.origin_driver.end()
-                stream.origin_driver = None
-            self._delete(js, stream)
+            self._delete(js, stream, moved=True)
 
     def remove(self, gone: Assignment | None) -> None:
         """A stream is deleted for good."""
@@ -350,11 +346,11 @@ class Applier:
         else:
             self._over(*_named(gone))
 
-    def _delete(self, js: AccountJetStream, stream: Stream) -> None:
+    def _delete(self, js: AccountJetStream, stream: Stream, moved: bool = False) -> None:
         if js.streams.get(stream.name) is not stream:
             return
         try:
-            self._watch_end(stream, js.delete(stream))
+            self._watch_end(stream, js.delete(stream, moved))
         except (StoreError, OSError) as error:
             self._leave_data(stream, error)
 

@@ -140,10 +140,12 @@ class AccountJetStream:
         self.node.advisories.stream_action(stream, "modify")
         return left
 
-    def delete(self, stream: Stream) -> Awaitable[None] | None:
-        """Delete a stream with its consumers and data."""
-        durable = stream_lifecycle.delete(self, stream)
-        self.node.advisories.stream_action(stream, "delete")
+    def delete(self, stream: Stream, moved: bool = False) -> Awaitable[None] | None:
+        """Delete a stream with its consumers and data, or what is here of one that has `moved` to
+        another node; see `stream_lifecycle.delete`."""
+        durable = stream_lifecycle.delete(self, stream, moved)
+        if not moved:
+            self.node.advisories.stream_action(stream, "delete")
         return durable
 
     async def delete_all(self) -> None:

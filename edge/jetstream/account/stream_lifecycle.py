@@ -487,12 +487,14 @@ def abandon(js: StreamOwner, name: str) -> None:
         stop(stream, "Stream Unusable")
 
 
-def delete(js: StreamOwner, stream: Stream) -> Awaitable[None] | None:
-    """End a stream and remove it for good; the awaitable is done when that is durable."""
+def delete(js: StreamOwner, stream: Stream, moved: bool = False) -> Awaitable[None] | None:
+    """End a stream and remove what is here of it; the awaitable is done when that is durable.
+    `moved`: another node has it now, so its consumers are not deleted, nor those that it has at
+    origins. Raises StoreError, OSError, when the data is not removed; the stream has ended then."""
     del js.streams[stream.name]
     js.subjects.leave(stream)
     stream.usage.reserve(-max(stream.config.max_bytes, 0))
-    for consumer in stream.consumers.values():
+    for consumer in stream.consumers.values() if not moved else ():
         consumer_events.deleted(consumer)
-    stop(stream, DELETED, deleted=True)
+    stop(stream, REPLACED if moved else DELETED, deleted=True)
     return js.node.delete_store(stream)

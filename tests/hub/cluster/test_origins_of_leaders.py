@@ -4,6 +4,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
+import msgspec
 import nats.errors
 import pytest
 from nats.aio.client import Client
@@ -96,3 +97,46 @@ async def test_a_sum_of_counters_goes_on_where_it_was(lab: Lab) -> None:
 
     found = await until(last)
     assert found.seq == total, "messages came twice"
+
+
+async def test_a_stream_that_another_node_has_now_is_not_deleted(lab: Lab) -> None:
+    """One of one replica, whose data is removed here: its consumer at the origin is that of the
+    node that has it, and no advisory says that it or its consumer is deleted."""
+    await lab.formed()
+    client = await lab.connect(0)
+    js = client.jetstream()
+    await api(client, "STREAM.CREATE.O", name="O", subjects=["o"], num_replicas=3)
+    place = {"placement": {"tags": ["az:1"]}}
+    await api(client, "STREAM.CREATE.M", name="M", mirror={"name": "O"}, num_replicas=1, **place)
+    config = {"durable_name": "C", "ack_policy": "explicit"}
+    await api(client, "CONSUMER.CREATE.M.C", stream_name="M", config=config)
+    await js.publish("o", b"1")
+    await until(partial(has_messages, client, "M", 1))
+    await until(lambda: copying(lab) == 1, "a consumer at the origin")
+    told = await client.subscribe("$JS.EVENT.ADVISORY.*.DELETED.>")
+    await client.flush()
+    cluster = lab.cluster(1)
+    known = cluster.state.stream("$G", "M")
+    assert known is not None
+    others = [number for number in cluster.group.members if number != cluster.number]
+    elsewhere = msgspec.structs.replace(known.assignment, peers=others[:1])
+    cluster.applier.reconcile(elsewhere, new=False)
+    assert cluster.applier.local(known.assignment) is None
+    for index in range(3):
+        # What the node has told and asked by now has arrived.
+        await api(await lab.connect(index), "STREAM.INFO.O")
+    await client.flush()
+    assert told.pending_msgs == 0
+    assert copying(lab) == 1
+
+
+def copying(lab: Lab) -> int:
+    """How many consumers copy the stream O, which no list shows."""
+    found = [cluster.here("$G", "O") for cluster in lab.clusters()]
+    return sum(len(stream.consumers) for stream in found if stream is not None)
+
+
+async def has_messages(client: Client, stream: str, count: int) -> bool:
+    """Whether a stream has so many."""
+    info = await api(client, f"STREAM.INFO.{stream}")
+    return bool(info.get("state", {}).get("messages") == count)
