@@ -54,6 +54,8 @@ class Hello(msgspec.Struct, kw_only=True):
     """It is about to stop: nothing is placed on it, and no leadership handed to it."""
     full: bool = False
     """Its storage takes nothing: no leadership is handed to it."""
+    over: list[str] = []
+    """Kinds of storage of which it has more than its limit: it would refuse publishes."""
     unannounced: int = 0
     """Streams of its own that the cluster does not know yet."""
     resting: list[str] = []
@@ -154,6 +156,11 @@ class Founding:
         """Whether a node is there and says that it takes a leadership."""
         hello = self.hello_of(number)
         return self.is_online(number) and hello is not None and hello.may_lead
+
+    def is_over(self, number: int, kind: str) -> bool:
+        """Whether a node says that it has more of a kind of storage than its limit."""
+        hello = self.hello_of(number)
+        return hello is not None and kind in hello.over
 
     def rests_on(self, number: int, account: str) -> bool:
         """Whether a node says that an account has no JetStream on it."""

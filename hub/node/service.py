@@ -144,6 +144,7 @@ class ClusterService:
         self._routes = ClusterRoutes(self.cluster)
         groups.on_deposed = self._routes.relay.deposed
         groups.rests_on = founding.rests_on
+        groups.is_over = founding.is_over
         founding.on_awake = groups.go_on
         jetstream.on_rest = self._rest
         jetstream.on_wake = self._wake
@@ -306,6 +307,8 @@ class ClusterService:
             self.completing.tick()
         if self.usage_watch is not None:
             self.usage_watch.tick()
+        if self._groups is not None:
+            self._groups.look_at_limits()
         now = cluster.jetstream.kernel.loop.time()
         applier.leave_groups(now)
         applier.try_again(now)
@@ -342,6 +345,7 @@ class ClusterService:
             full=jetstream.storage is not None and jetstream.storage.log.failure is not None,
             unannounced=len(self.cluster.applier.unknown) if self.cluster is not None else 0,
             entries=KNOWN_VERSION,
+            over=[kind for kind, each in usage.items() if each.is_over()],
             resting=self._resting(jetstream),
         )
 

@@ -140,6 +140,8 @@ class StreamGroup:
         """Whether a node would take a leadership, by what it says of itself."""
         self.rests_on: Callable[[int], bool] = lambda number: False
         """Whether the stream's account has no JetStream on a node, by what it says of itself."""
+        self.is_over: Callable[[int, str], bool] = lambda number, kind: False
+        """Whether a node has more of a kind of storage than its limit, by what it says."""
         self.on_leader: Callable[[Stream], None] = lambda stream: None
         """The stream has begun to live here."""
         self.on_publishes: Callable[[Stream], None] = lambda stream: None
@@ -491,6 +493,30 @@ class StreamGroup:
                     self.wanted.name,
                 )
                 self.hand_over(0)
+
+    def give_up_over(self, kind: str) -> None:
+        """This node has more of a kind of storage than its limit, and refuses what others have room
+        for: one of these is to lead. Asked each second while it is so."""
+        raft = self.raft
+        if raft is None or not self.machine.lives or self._config().storage != kind:
+            return
+        if self.farewell is not None:
+            return
+        there = [
+            (one.match, node)
+            for node, one in raft.progress.items()
+            if node in raft.log.config.voters and one.state is State.REPLICATE
+        ]
+        there = [each for each in there if self.may_lead(each[1])]
+        there = [each for each in there if not self.is_over(each[1], kind)]
+        if there:
+            log.warning(
+                "stream '%s': this node has more than its limit, another node is to lead: raise "
+                "`max_%s`, or remove something",
+                self.wanted.name,
+                kind if kind == "file" else "mem",
+            )
+            self.hand_over(max(there)[1])
 
     def _give_up_if_stalled(self, raft: Raft) -> None:
         """A leader acknowledges what its own device has, too. When that writes nothing and the

@@ -100,6 +100,8 @@ class StreamGroups:
         """See `StreamGroup`."""
         self.rests_on: Callable[[int, str], bool] = lambda number, account: False
         """Whether an account has no JetStream on a node, as that node says."""
+        self.is_over: Callable[[int, str], bool] = lambda number, kind: False
+        """Whether a node has more of a kind of storage than its limit, as it says."""
         self.proposals = Proposals(lambda: self.driver.soon())
         self._asking: list[StreamGroup] = []
         """Replicas that are asked for something: in the next round they ask who leads."""
@@ -169,6 +171,7 @@ class StreamGroups:
         group.barrier = lambda done: self.barrier(done)
         group.may_lead = lambda number: self.may_lead(number)
         group.rests_on = lambda number: self.rests_on(number, group.wanted.account)
+        group.is_over = lambda number, kind: self.is_over(number, kind)
         group.on_deposed = lambda: self.on_deposed(group.wanted)
         group.on_leaving = lambda term: self.on_leaving(group.wanted, term)
         group.on_ending = lambda term: self.on_ending(group.wanted, term)
@@ -393,6 +396,12 @@ class StreamGroups:
 
     def _of_account(self, account: str) -> list[StreamGroup]:
         return [group for group in self.groups.values() if group.wanted.account == account]
+
+    def look_at_limits(self) -> None:
+        """Let other nodes lead what this one would refuse messages of."""
+        for kind, usage in self.jetstream.usage.items():
+            for group in self.groups.values() if usage.is_over() else ():
+                group.give_up_over(kind)
 
     def stop(self) -> None:
         """The node stops: streams go quiet."""

@@ -78,6 +78,10 @@ class Usage:
         if self.parent is not None:
             self.parent.reserve(by)
 
+    def is_over(self) -> bool:
+        """Whether more is used than the limit of this one."""
+        return 0 <= self.limit < self.used
+
     def room_for(self, reservation: int) -> bool:
         """Whether a reservation (0 or less: one byte at least) fits below every limit."""
         more: int = reservation if reservation > 0 else 1
