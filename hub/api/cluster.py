@@ -39,6 +39,10 @@ SINCE_MIN = 256
 """Streams that have gone, of which it may be known since when they were led here."""
 
 POLL_SECONDS = 0.05
+CONTRADICTED = (
+    "what this node knows of streams is not what most others know: stop it, remove its `jetstream` "
+    "folder and start it again, then it gets everything from them"
+)
 
 
 class PeerStatus(Protocol):
@@ -101,6 +105,8 @@ class Cluster:
         self.founding = founding
         self.transport = transport
         self.applier = applier
+        self.contradicted = False
+        """Most nodes have other metadata than this one."""
         self.groups: StreamGroups | None = None
         self.system_account = "$SYS"
         """Name of the account that nodes talk in."""

@@ -9,6 +9,7 @@ wait for all others.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -54,6 +55,8 @@ class Hello(msgspec.Struct, kw_only=True):
     """It is about to stop: nothing is placed on it, and no leadership handed to it."""
     full: bool = False
     """Its storage takes nothing: no leadership is handed to it."""
+    known: tuple[int, int] = (0, 0)
+    """The last entry of the metadata that it has applied, and a digest of what streams are then."""
     over: list[str] = []
     """Kinds of storage of which it has more than its limit: it would refuse publishes."""
     unannounced: int = 0
@@ -156,6 +159,15 @@ class Founding:
         """Whether a node is there and says that it takes a leadership."""
         hello = self.hello_of(number)
         return self.is_online(number) and hello is not None and hello.may_lead
+
+    def contradicted(self) -> bool:
+        """Whether a majority of the nodes has other metadata than this one, after as many
+        entries."""
+        own = self.describe().known
+        heard = [self.heard[number].hello for number in self.introduced if self.is_online(number)]
+        others = Counter(hello.known for hello in heard if hello.known[0] == own[0])
+        others.pop(own, None)
+        return max(others.values(), default=0) * 2 > len(self.group.members)
 
     def is_over(self, number: int, kind: str) -> bool:
         """Whether a node says that it has more of a kind of storage than its limit."""

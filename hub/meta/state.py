@@ -8,6 +8,7 @@ as large as what it says, and is its own snapshot.
 import logging
 from collections.abc import Callable
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -83,6 +84,8 @@ class MetaState:
         self.on_load: Callable[[], None] = lambda: None
         """Called when everything may be different: a leader's snapshot was installed."""
         self._stale = True
+        self._digest: tuple[int, int] = (-1, 0)
+        """After which entry a digest was made, and the digest."""
 
     # -- what is known ------------------------------------------------------------
 
@@ -116,6 +119,18 @@ class MetaState:
         self.load()
         member = self.members.get(number)
         return member.boot if member is not None else 0
+
+    def digest(self, applied: int) -> int:
+        """Of which streams are in which groups, after the entry `applied`: all nodes that have
+        applied as much have the same."""
+        self.load()
+        if self._digest[0] != applied:
+            found = 0
+            for known in self.streams.values():
+                one = known.assignment
+                found += crc32(f"{one.incarnation} {one.group} {one.version}".encode())
+            self._digest = (applied, found)
+        return self._digest[1]
 
     # -- the machine --------------------------------------------------------------
 

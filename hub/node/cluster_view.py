@@ -8,7 +8,7 @@ from headwater.edge.jetstream.model.times import ZERO_TIME
 from headwater.edge.jetstream.progress.consumer_setup import is_replicated
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX
-from headwater.hub.api.cluster import Cluster
+from headwater.hub.api.cluster import CONTRADICTED, Cluster
 from headwater.hub.cluster.peers import peer_of
 from headwater.hub.meta.assignment import META_GROUP, NO_GROUP, Assignment
 from headwater.hub.meta.state import Known
@@ -75,6 +75,8 @@ class ClusterView:
         if cluster.applier.emptied:
             # The cluster has not taken this node in: nothing can be placed here.
             found.append(NOT_CURRENT)
+        if cluster.contradicted:
+            found.append(CONTRADICTED)
         found += [
             f"stream is not here: {error.description}" for error in cluster.applier.failed.values()
         ]

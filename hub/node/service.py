@@ -13,7 +13,7 @@ from headwater.edge.jetstream.replication.operations import KNOWN_VERSION
 from headwater.edge.ports.ports import SystemClock
 from headwater.hub.addresses import ANY, reachable
 from headwater.hub.api.admin import SystemAdmin
-from headwater.hub.api.cluster import Cluster
+from headwater.hub.api.cluster import CONTRADICTED, Cluster
 from headwater.hub.api.cluster_routes import API_SUBJECTS, ClusterRoutes
 from headwater.hub.api.questions import Answers
 from headwater.hub.api.stream_requests import raw
@@ -307,6 +307,7 @@ class ClusterService:
             self.completing.tick()
         if self.usage_watch is not None:
             self.usage_watch.tick()
+        self._look_at_metadata(cluster)
         if self._groups is not None:
             self._groups.look_at_limits()
         now = cluster.jetstream.kernel.loop.time()
@@ -345,6 +346,7 @@ class ClusterService:
             full=jetstream.storage is not None and jetstream.storage.log.failure is not None,
             unannounced=len(self.cluster.applier.unknown) if self.cluster is not None else 0,
             entries=KNOWN_VERSION,
+            known=self._digest(),
             over=[kind for kind, each in usage.items() if each.is_over()],
             resting=self._resting(jetstream),
         )
@@ -355,6 +357,20 @@ class ClusterService:
         if len(found) > RESTING_MAX:
             found = [each for each in found if self._state.accounts.get(each)]
         return found
+
+    def _digest(self) -> tuple[int, int]:
+        """Up to which entry this node has the metadata, and a digest of it."""
+        replica = self.driver.store.replicas.get(META_GROUP) if self.driver is not None else None
+        if replica is None or replica.store is None:
+            return 0, 0
+        return replica.applied, self._state.digest(replica.applied)
+
+    def _look_at_metadata(self, cluster: Cluster) -> None:
+        """Say when this node's metadata is not what the others have, after as many entries."""
+        contradicted = cluster.founding.contradicted()
+        if contradicted and not cluster.contradicted:
+            log.critical("%s", CONTRADICTED)
+        cluster.contradicted = contradicted
 
     def _leads(self) -> int:
         groups = self.driver.multi_raft.groups.items() if self.driver is not None else ()
