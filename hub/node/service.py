@@ -141,15 +141,9 @@ class ClusterService:
         groups.on_change_done = self._change_done
         groups.barrier = self._when_arrived
         groups.may_lead = group.may_lead = founding.would_lead
+        self._follow_terms(groups, founding, jetstream)
         self._routes = ClusterRoutes(self.cluster)
         groups.on_deposed = self._routes.relay.deposed
-        groups.rests_on = founding.rests_on
-        groups.is_over = founding.is_over
-        founding.on_awake = groups.go_on
-        jetstream.on_rest = self._rest
-        jetstream.on_wake = self._wake
-        jetstream.served_elsewhere = self._served_elsewhere
-        self._transport.methods["granted"] = self._granted
         self.absences = absences = Absences(
             jetstream, self._transport, self._known, self._all_known, self.cluster.leader_of
         )
@@ -173,6 +167,18 @@ class ClusterService:
         applier.emptied = not group.resume()
         applier.on_joined = founding.say
         return [each for each in found if not stream_lifecycle.group_of(each.meta)]
+
+    def _follow_terms(
+        self, groups: StreamGroups, founding: Founding, jetstream: "NodeJetStream"
+    ) -> None:
+        """Have streams rest, and be led elsewhere, as accounts and limits of the nodes are."""
+        groups.rests_on = founding.rests_on
+        groups.is_over = founding.is_over
+        founding.on_awake = groups.go_on
+        jetstream.on_rest = self._rest
+        jetstream.on_wake = self._wake
+        jetstream.served_elsewhere = self._served_elsewhere
+        self._transport.methods["granted"] = self._granted
 
     def _rest(self, account: str) -> None:
         """An account has no JetStream any more on this node."""
