@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from headwater.spark.errors import ConnectError, InterruptedRead, UnsupportedStreamError
 from headwater.spark.options import SourceOptions
@@ -10,6 +11,7 @@ from headwater.spark.read.blocks import Wanted, block_request, read_block
 from headwater.spark.read.consumer_fetch import check_end
 from headwater.spark.read.planning import SequenceRange
 from headwater.spark.wire.connection import Connection
+from headwater.spark.wire.kept import kept_connection
 from headwater.spark.wire.wire_reader import Columns, Frame, WireReader
 
 #: Bytes asked for at once; so much is on the way while Spark is busy.
@@ -37,9 +39,10 @@ class BlockFetch:
     #: Rows that were read and not yet given out: a block goes out as it is.
     rows = 0
 
-    def connect(self) -> Connection:
-        """A connection for `read`."""
-        return Connection(self._options.endpoint)
+    def connect(self) -> AbstractContextManager[Connection]:
+        """A connection for `read`; after a small range it is kept for the next one."""
+        endpoint = self._options.endpoint
+        return kept_connection(endpoint) if self._work.small else Connection(endpoint)
 
     def read(self, connection: Connection) -> Iterator[Columns]:
         """Yield the blocks after `last_sequence`; the next answer is asked for before the last
@@ -71,7 +74,7 @@ class BlockFetch:
         body["block_bytes"] = min(
             options.batch_bytes, int(connection.info.get("max_payload", 1 << 20))
         )
-        reply = f"{connection.inbox}.b{start}"
+        reply = connection.new_reply()
         connection.publish(subject, json.dumps(body).encode(), reply)
         return reply
 

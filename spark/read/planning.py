@@ -23,6 +23,9 @@ from headwater.spark.wire.connection import Connection
 #: beside which the start of a task is little, and a lost task costs no more.
 TARGET_ROWS = 1_000_000
 TARGET_BYTES = 128 << 20
+#: Most sequences and bytes of a range that is small.
+SMALL_ROWS = 500
+SMALL_BYTES = 1 << 20
 #: Most partitions of one stream.
 MAX_PARTITIONS = 10_000
 #: Most partitions for each core: a lost task costs no more than that part of a core's work.
@@ -86,6 +89,12 @@ class SequenceRange:
     may_expire: bool = True
     blocks: bool = False
     per_subject: int | None = None
+
+    @property
+    def small(self) -> bool:
+        """Whether to connect and ask costs more than the rows do."""
+        width = self.end - self.start + 1
+        return width <= SMALL_ROWS and width * self.mean_bytes <= SMALL_BYTES
 
 
 def plan_streams(options: SourceOptions) -> tuple[StreamPlan, ...]:

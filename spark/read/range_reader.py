@@ -9,6 +9,7 @@ allow them to miss.
 import random
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from headwater.spark.errors import (
@@ -46,8 +47,8 @@ class Fetch(Protocol):
     def rows(self) -> int:
         """Rows that were read and not yet given out."""
 
-    def connect(self) -> Connection:
-        """A new connection for `read`."""
+    def connect(self) -> AbstractContextManager[Connection]:
+        """A connection for `read`."""
 
     def read(self, connection: Connection) -> Iterator[Columns]:
         """Yield what follows `last_sequence`, until `done`. Raises InterruptedRead and others
@@ -66,6 +67,8 @@ class RangeReader:
         self._work = work
         self._fetch = fetch
         self._positions = ReadPositions()
+        # What is small is read as soon as asked about, and is judged afterwards alone.
+        self._quick = work.blocks and work.small
         self.delivered = 0
         self.missing: Missing | None = None
 
@@ -80,7 +83,8 @@ class RangeReader:
         while self.missing is None:
             try:
                 with self._fetch.connect() as connection:
-                    self._check_front(self._stream_info(connection))
+                    if failures or not self._quick:
+                        self._check_front(self._stream_info(connection))
                     if not self._fetch.done:
                         for columns in self._fetch.read(connection):
                             self._mark(columns)

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import select
 import socket
 import ssl
 import time
@@ -80,6 +81,19 @@ class Connection:
             self._socket.close()
             self._socket = None
 
+    def is_idle(self) -> bool:
+        """Whether it is open, with the newest credentials, and nothing has come in."""
+        if self._socket is None or newest(self._endpoint.credentials) != self._credentials:
+            return False
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return self.wire.advance() == NEED and not poll.poll(0)
+
+    def new_reply(self) -> str:
+        """A subject for the answer to one request: no other one of this connection has it."""
+        self._requests += 1
+        return f"{self.inbox}.{self._requests}"
+
     def send(self, data: bytes) -> None:
         """Write protocol bytes."""
         if self._socket is None:
@@ -145,8 +159,7 @@ class Connection:
 
         Raises ConnectError on timeout, ApiError 503 when nobody listens on the subject.
         """
-        self._requests += 1
-        reply = f"{self.inbox}.{self._requests}"
+        reply = self.new_reply()
         if headers is None:
             self.publish(subject, payload, reply)
         else:
@@ -179,8 +192,7 @@ class Connection:
     def _api_batch(self, subjects: Sequence[str]) -> list[dict[str, Any] | ApiError]:
         replies: dict[str, int] = {}
         for index, subject in enumerate(subjects):
-            self._requests += 1
-            reply = f"{self.inbox}.{self._requests}"
+            reply = self.new_reply()
             replies[reply] = index
             self.publish(subject, b"", reply)
         found: dict[int, dict[str, Any] | ApiError] = {}
@@ -259,7 +271,6 @@ class Connection:
             if frame.verb == "PONG":
                 break
             self.control(frame)
-        self.send(f"SUB {self.inbox}.* {_INBOX_SID}\r\n".encode())
 
     def _greeting(self, secured: bool) -> bytes:
         fields: dict[str, Any] = {
@@ -274,7 +285,8 @@ class Connection:
             "no_responders": True,
         }
         fields.update(self._credentials.connect_fields(str(self.info.get("nonce", ""))))
-        return b"CONNECT " + json.dumps(fields).encode() + b"\r\nPING\r\n"
+        answers = f"SUB {self.inbox}.* {_INBOX_SID}\r\n".encode()
+        return b"CONNECT " + json.dumps(fields).encode() + b"\r\n" + answers + b"PING\r\n"
 
     def _advice(self, text: str) -> str:
         """What to do about a refusal."""
