@@ -166,6 +166,8 @@ _SPAN = re.compile(
     r"(\d{1,8})\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?|)"
 )
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+#: For who knows patterns from elsewhere.
+NO_EXPRESSIONS = "Patterns are no regular expressions: * is any text, as in edge-*"
 _BUCKET = re.compile(r"[A-Za-z0-9_-]{1,252}")
 _T = TypeVar("_T", int, float)
 
@@ -341,13 +343,13 @@ def _streams(options: Mapping[str, str]) -> tuple[str, ...]:
             raise OptionError(f"{stream!r} is no stream name: patterns are in option 'streams'")
         _check_stream_name(stream, "stream name")
     for pattern in patterns:
-        _check_stream_name(pattern.replace("*", ""), "pattern of stream names")
+        _check_stream_name(pattern, "pattern of stream names", f". {NO_EXPRESSIONS}")
     return streams
 
 
-def _check_stream_name(name: str, what: str) -> None:
+def _check_stream_name(name: str, what: str, hint: str = "") -> None:
     if set(name) & set(" \t\r\n.>/\\") or len(name) > 255:
-        raise OptionError(f"{name!r} is no {what}: no blank . > / or \\ in it")
+        raise OptionError(f"{name!r} is no {what}: no blank . > / or \\ in it{hint}")
 
 
 def _bucket_stream(options: Mapping[str, str], bucket: str) -> tuple[str, ...]:

@@ -17,7 +17,19 @@ _EXECUTORS = {
     r"JAVA_GATEWAY_EXITED": "Java did not start; look into: headwater spark doctor",
 }
 #: What Spark says of files of a checkpoint that it cannot read.
-_DAMAGED = r"Failed to read log file [^\n]+|Checksum error: [^\n]+|json\.decoder\.JSONDecodeError"
+_DAMAGED = r"Failed to read log file [^\n]+|Checksum error: [^\n]+"
+#: The same where that alone may mean other things: it is how a streaming query begins to fail.
+_ENDED = r"^\[STREAM_FAILED\] [^\n]*?terminated with exception: "
+_DAMAGED_OFFSETS = (
+    _ENDED + r"(Input length = \d+|next on empty iterator|Unexpected (?:character|end-of-input)"
+    r"[^\n]*|There are \[0\] sources in the checkpoint offsets|assertion failed: There are \[0\] "
+    r"sources)"
+)
+#: An offset that is no JSON fails in Spark's part of a driver's Python worker.
+_DAMAGED_JSON = r"PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR.*(json\.decoder\.JSONDecodeError)"
+_DAMAGED_METADATA = (
+    r"^An error occurred while calling \w+\.start\.\n: com\.fasterxml\.jackson\.[\w.]+\.(\w+)"
+)
 _TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -34,18 +46,20 @@ def spark_reason(text: str) -> str:
     errors = [line for line in marks if line.startswith("headwater.spark.") and ": " in line]
     if errors:
         return errors[-1].partition(": ")[2]
-    found = re.search(_DAMAGED, text)
-    if found is not None:
+    damage = _damage(text)
+    if damage:
         return (
-            f"the checkpoint is damaged ({found.group()}): restore the newest files of its folders "
+            f"the checkpoint is damaged ({damage}): restore the newest files of its folders "
             "'offsets' and 'commits', or begin in another folder"
         )
+    text = re.sub(_ENDED, "", text)
     lines = [line.strip(": ") for line in text.splitlines() if line.strip()]
     # The bridge to the JVM names its call first, and then what happened.
     told = [line for line in lines[:2] if not line.startswith("An error occurred while calling")]
     if told and told[0].endswith(_TRACEBACK):
         # What a batch of a stream raised comes last, behind the places it went through.
-        raised = re.findall(r"^(?:[a-z_]+\.)*[A-Z]\w*: .+", text, re.MULTILINE)
+        error = text.partition("=== Streaming Query ===")[0]
+        raised = re.findall(r"^(?:[a-z_]+\.)*[A-Z]\w*: .+", error, re.MULTILINE)
         told = [line.partition(": ")[2] for line in raised[-1:]] or told
     if not told:
         return "Spark failed without a message"
@@ -54,3 +68,14 @@ def spark_reason(text: str) -> str:
         # Which files those were comes first, and why they could not be written last.
         return f"{told[0]}: {causes[-1]}"
     return told[0]
+
+
+def _damage(text: str) -> str:
+    """What Spark says of a file of a checkpoint that it cannot read; empty if it was not that."""
+    found = re.search(_DAMAGED, text)
+    if found is not None:
+        return found.group()
+    if re.search(_DAMAGED_METADATA, text):
+        return "its file 'metadata' is no JSON"
+    found = re.search(_DAMAGED_OFFSETS, text) or re.search(_DAMAGED_JSON, text, re.DOTALL)
+    return "" if found is None else f"offsets: {found.group(1)}"

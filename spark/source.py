@@ -40,9 +40,12 @@ class HeadwaterSource(DataSource):
     """Reads and writes of JetStream streams over the wire, batches and streaming queries.
 
     The sequences to read are fixed when the DataFrame is loaded: every action on it, also in
-    a self-join, sees the same rows. Spark makes this object once per load and ships copies of
-    it, hence the planning in the constructor. Only with `.schema(...)` Spark makes a new one
+    a self-join, sees the same rows. Spark makes this object once per load, asks it for its schema
+    and ships copies of it, hence the planning then. Only with `.schema(...)` Spark makes a new one
     for every action; the option `ending` fixes the end then.
+
+    Spark also makes one for each commit and abort of a streaming write: what has no plan yet
+    plans when its reader is made, and so there never.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -51,38 +54,41 @@ class HeadwaterSource(DataSource):
         if self._options.cores is None:
             self._options = replace(self._options, cores=told_cores())
         self._layout: Layout | None = None
-        self._ranges: tuple[SequenceRange, ...] = ()
+        self._ranges: tuple[SequenceRange, ...] | None = None
         self._unread: LostRangeError | UnknownStreamError | None = None
-        self._plan(sys._getframe(1).f_code.co_filename)
+        self._loading = _made_by(_LOAD_WORKER)
+        if not (self._loading or _made_by(_WRITE_WORKER)):
+            self._plan()
         # Spark prints `options` of sources in places; the checked options are enough for us.
         self.options = {}
 
-    def _plan(self, maker: str) -> None:
-        """Plan a batch read. That its start is gone means nothing to a query with a checkpoint,
-        and one over patterns waits for streams that match. Whether this is for a streaming
-        query shows only when the reader is made."""
-        if maker.endswith(_WRITE_WORKER):
-            return
-        try:
-            self._ranges = plan_ranges(self._options)
-        except (LostRangeError, UnknownStreamError) as error:
-            for_query = self._options.patterns or isinstance(error, LostRangeError)
-            if not (for_query and maker.endswith(_LOAD_WORKER)):
-                raise
-            self._unread = error
+    def _plan(self) -> tuple[SequenceRange, ...]:
+        """Plan a batch read, once. That its start is gone means nothing to a query with a
+        checkpoint, and one over patterns waits for streams that match. Whether this is for a
+        streaming query shows only when the reader is made."""
+        if self._ranges is None:
+            try:
+                self._ranges = plan_ranges(self._options)
+            except (LostRangeError, UnknownStreamError) as error:
+                for_query = self._options.patterns or isinstance(error, LostRangeError)
+                if not (for_query and self._loading):
+                    raise
+                self._unread, self._ranges = error, ()
+        return self._ranges
 
     @classmethod
     def name(cls) -> str:
         return "headwater"
 
     def schema(self) -> StructType:
-        inferred = None
+        inferred, ranges = None, self._plan()
         if self._options.value_schema.lower() == "infer":
-            inferred = infer_fields(self._options, self._ranges)
+            inferred = infer_fields(self._options, ranges)
         self._layout = default_layout(self._options, inferred)
         return self._layout.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        ranges = self._plan()
         if self._unread is not None:
             raise self._unread
         if any(one.from_latest for one in map(self._options.of, ["", *dict(self._options.starts)])):
@@ -93,13 +99,17 @@ class HeadwaterSource(DataSource):
         # With the setting for pushdown off, Spark refuses a reader that has `pushFilters`.
         # Filters on a bucket's table hold for the latest values, not for those before them.
         whole = self._options.bucket and not self._options.changes
-        maker = sys._getframe(1).f_code.co_filename
-        pushing = not whole and maker.endswith(_PUSHDOWN_WORKER)
+        pushing = not whole and _made_by(_PUSHDOWN_WORKER)
         kind = FilteredReader if pushing else HeadwaterReader
-        return kind(self._options, self._laid_out(schema), self._ranges)
+        return kind(self._options, self._laid_out(schema), ranges)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = replace(self._options, changes=True)
+        if options.ending is not None or options.ending_time is not None or options.ends:
+            raise OptionError(
+                "a streaming query has no end: leave ending and endingTimestamp out. "
+                "trigger(availableNow=True) ends with what is there, and a batch where ending says"
+            )
         return HeadwaterStreamReader(options, self._laid_out(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -119,6 +129,11 @@ class HeadwaterSource(DataSource):
 
     def _laid_out(self, schema: StructType) -> Layout:
         return self._layout or user_layout(self._options, schema)
+
+
+def _made_by(worker: str) -> bool:
+    """Whether the caller of who asks is that worker of Spark's."""
+    return sys._getframe(2).f_code.co_filename.endswith(worker)
 
 
 class HeadwaterReader(DataSourceReader):

@@ -14,7 +14,7 @@ from headwater.spark.errors import (
     UnknownStreamError,
     UnsupportedStreamError,
 )
-from headwater.spark.options import SourceOptions
+from headwater.spark.options import NO_EXPRESSIONS, SourceOptions
 from headwater.spark.read.blocks import serves_blocks
 from headwater.spark.read.stream_names import STREAM_NOT_FOUND, is_gone, stream_info, stream_names
 from headwater.spark.wire.connection import Connection
@@ -140,9 +140,10 @@ def _found(connection: Connection, options: SourceOptions) -> tuple[str, ...]:
     """The streams to read now. Raises UnknownStreamError when patterns match none."""
     streams = stream_names(connection, options)
     if not streams:
+        patterns = ", ".join(options.patterns)
+        hint = f". {NO_EXPRESSIONS}" if set(patterns) & set("|[]()^$+?{}") else ""
         raise UnknownStreamError(
-            f"no stream matches {', '.join(options.patterns)}: check the patterns, the domain "
-            "and the account"
+            f"no stream matches {patterns}: check the patterns, the domain and the account{hint}"
         )
     return streams
 

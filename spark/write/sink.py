@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import BinaryType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
 
 from headwater.spark.errors import (
     ApiError,
@@ -61,6 +61,9 @@ _TYPES: dict[str, tuple[Any, ...]] = {
 }
 #: Columns of Kafka's sink, with what they are here.
 _KAFKAS = {"value": "'payload'", "key": "'subject'", "topic": "the option 'stream'"}
+_KAFKAS_HEADERS = (
+    "Those of Kafka's sink are: map_from_entries(transform(headers, h -> (h.key, string(h.value))))"
+)
 #: What a message to these would do: delete a stream, or acknowledge for somebody else.
 _REQUESTS = ("$JS.", "$SYS.")
 _KV_TYPES = {"key": (StringType(),), "value": _TYPES["payload"], "headers": _TYPES["headers"]}
@@ -100,9 +103,12 @@ def check_columns(
                 f"column {field.name!r} is unknown{hint}. There are {', '.join(known)}"
             )
         if field.dataType not in types:
+            names = dict.fromkeys(kind.simpleString() for kind in types)
+            kafkas = field.name == "headers" and isinstance(field.dataType, ArrayType)
             raise OptionError(
                 f"column {field.name!r} has type {field.dataType.simpleString()}, not "
-                + " or ".join(kind.simpleString() for kind in types[:2])
+                + " or ".join(names)
+                + (f". {_KAFKAS_HEADERS}" if kafkas else "")
             )
     needed: tuple[str, ...] = ("subject", "payload", "id") if with_id else ("subject", "payload")
     if bucket:

@@ -59,7 +59,7 @@ def test_patterns_stand_in_place_of_names() -> None:
         ({}, "'stream' is required"),
         ({"stream": "S", "streams": "S*"}, "'stream' and 'streams' exclude each other"),
         ({"stream": "edge-*"}, "patterns are in option 'streams'"),
-        ({"streams": "edge-.*"}, "no pattern of stream names"),
+        ({"streams": "edge-.*"}, "* is any text, as in edge-*"),
         ({"kv": "config", "streams": "S*"}, "'kv' and 'streams' exclude each other"),
         ({"subscribePattern": "edge.*"}, "is done here by streams"),
         ({"kafka.bootstrap.servers": "h:9092"}, "is done here by servers"),

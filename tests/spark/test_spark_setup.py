@@ -151,6 +151,15 @@ def test_the_reason_is_found_in_a_long_error() -> None:
         "== DataFrame ==\n"
     )
     assert spark_reason(batch) == "[OVERFLOW] too large: 1"
+    own = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_"
+        "ERROR] An error occurred in the user provided function in foreach batch sink. Reason: "
+        "Return Message: Traceback (most recent call last):\n"
+        '  File "/x/mine.py", line 3, in each\n'
+        "RuntimeError: my own trouble\n"
+        "=== Streaming Query ===\nIdentifier: [id = 7d61b057]\n"
+    )
+    assert spark_reason(own) == "my own trouble"
     written = (
         "An error occurred while calling o1.parquet.\n"
         ": org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing\n"
@@ -206,12 +215,48 @@ def test_what_is_wrong_with_executors_comes_with_advice(text: str, told: str) ->
     [
         "Failed to read log file file:/x/offsets/18. Incomplete log file SQLSTATE: XXKST",
         "Checksum error: file:/x/commits/18 at 0 exp: 1 got: 2 SQLSTATE: XXKST",
+        "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source "
+        "perform planPartitions: Traceback (most recent call last):\n"
         "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+        "Input length = 1 SQLSTATE: XXKST\n=== Streaming Query ===",
+        "next on empty iterator SQLSTATE: XXKST\n=== Streaming Query ===",
+        "assertion failed: There are [0] sources in the checkpoint offsets and now there are [1] s",
+        "Unexpected character ('o' (code 111)): was expecting double-quote to start field name\n",
     ],
 )
 def test_a_damaged_checkpoint_comes_with_advice(said: str) -> None:
-    text = f"[STREAM_FAILED] Query [id = 1] terminated with exception: x\nTraceback:\n{said}\n"
+    text = f"[STREAM_FAILED] Query [id = 1] terminated with exception: {said}\n"
     assert re.match("the checkpoint is damaged .*begin in another folder", spark_reason(text))
+
+
+def test_a_checkpoint_whose_metadata_are_damaged_comes_with_advice() -> None:
+    text = (
+        "An error occurred while calling o264.start.\n: com.fasterxml.jackson.core."
+        "JsonParseException: Unrecognized token 'garbage': was expecting (JSON String, Number"
+    )
+    assert spark_reason(text).startswith("the checkpoint is damaged (its file 'metadata'")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_EXCEPTION] An "
+            "exception was thrown from the Python worker: Traceback (most recent call last):\n"
+            '  File "/x/mine.py", line 3, in parse\n'
+            "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)\n",
+            "Expecting value: line 1 column 1 (char 0)",
+        ),
+        (
+            "[STREAM_FAILED] Query [id = 1] terminated with exception: Set of partition columns x",
+            "Set of partition columns x",
+        ),
+        ("java.nio.charset.MalformedInputException: Input length = 1", None),
+    ],
+)
+def test_a_checkpoint_is_not_blamed_for_what_is_like_it(text: str, reason: str | None) -> None:
+    """The user's own code may meet text that is no JSON, too."""
+    assert spark_reason(text) == (reason or text)
 
 
 def test_python_workers_import_the_compiled_package(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.spark.read.account import ReadAccount
+from headwater.spark.reasons import spark_reason
 
 QUERY_S = 250
 """Ample for a streaming query of a few rows, beside other work."""
@@ -119,8 +120,6 @@ def test_a_table_in_sql_is_refused(spark: Any, server: Any, fill: Callable) -> N
 def test_mistakes_are_readable(
     spark: Any, server: Any, stream: str, more: dict[str, str], words: str
 ) -> None:
-    from headwater.spark.reasons import spark_reason
-
     with pytest.raises(Exception, match=words) as caught:
         load(spark, server.options(stream, **more))
     assert words in spark_reason(str(caught.value))
@@ -204,6 +203,22 @@ def test_results_are_written_to_a_stream(
     with pytest.raises(Exception, match="use mode append"):
         batch.write.format("headwater").options(**server.options("INTO")).mode("overwrite").save()
     server.run(lambda connection, js: js.delete_stream("KV_headwater-spark"))
+
+
+@pytest.mark.usefixtures("one_server")
+def test_a_streaming_write_that_fails_says_why(
+    spark: Any, server: Any, fill: Callable, tmp_path: Path
+) -> None:
+    """Spark makes a source anew for the abort, too: if that fails, it tells nothing else."""
+    fill("WHY", telemetry("WHY", 3))
+    rows = spark.readStream.format("headwater").options(**server.options("WHY")).load()
+    rows = rows.selectExpr("subject", "payload", "string(sequence) AS id")
+    write = rows.writeStream.format("headwater").options(**server.options("NOT_THERE"))
+    query = write.option("checkpointLocation", str(tmp_path / "c")).start()
+    with pytest.raises(Exception, match="stream 'NOT_THERE' does not exist"):
+        query.awaitTermination(QUERY_S)
+    reason = spark_reason(str(query.exception()))
+    assert reason.startswith("stream 'NOT_THERE' does not exist")
 
 
 def test_a_complete_result_is_appended_each_time(

@@ -47,6 +47,8 @@ def test_a_batch_reads_what_matches(server: Any, fill: Callable) -> None:
     assert [(work.stream, work.planned) for work in found] == [("PAT-1", 3), ("PAT-2", 3)]
     with pytest.raises(UnknownStreamError, match="no stream matches NONE-\\*"):
         plan_ranges(parse_options(options(server, "NONE-*")))
+    with pytest.raises(UnknownStreamError, match="no regular expressions: \\* is any text"):
+        plan_ranges(parse_options(options(server, "PAT-1|PAT-2")))
 
 
 def test_more_streams_than_a_page_of_names(server: Any) -> None:

@@ -19,6 +19,7 @@ from headwater.spark.errors import (
 from headwater.spark.options import parse_options
 from headwater.spark.read.layout import default_layout
 from headwater.spark.read.stream_reader import POLL_SECONDS, HeadwaterStreamReader
+from headwater.spark.source import HeadwaterSource
 
 ALL = ReadAllAvailable()
 
@@ -210,6 +211,17 @@ def test_available_now_ends_with_what_is_there(server: Any, fill: Callable) -> N
     assert ends(end) == {"NOW": 10}
     assert reader.latestOffset(end, ALL) == end
     reader.stop()
+
+
+@pytest.mark.parametrize(
+    "end", [{"ending": "3"}, {"ending": '{"ENDS": 3}'}, {"endingTimestamp": "2030-01-01T00:00:00Z"}]
+)
+def test_an_end_is_refused(server: Any, fill: Callable, end: dict[str, str]) -> None:
+    """As with Kafka's source: who gives one expects that the query ends there."""
+    fill("ENDS", numbered("ENDS", 5))
+    with pytest.raises(OptionError, match=r"has no end.*availableNow"):
+        source = HeadwaterSource(server.options("ENDS", **end))
+        source.streamReader(source.schema())
 
 
 def test_a_stream_that_was_made_again(server: Any, fill: Callable) -> None:

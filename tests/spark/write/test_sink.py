@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from headwater.spark.errors import (
     ConnectError,
@@ -371,9 +371,15 @@ def schema(**columns: Any) -> StructType:
         ({"subject": "string", "payload": "long"}, False, False, "bigint, not binary or string"),
         ({"subject": "string", "payload": "binary", "more": "integer"}, False, False, "unknown"),
         ({"subject": "string", "value": "binary"}, False, False, "Kafka.s sink is .payload. here"),
+        (
+            {"subject": "string", "payload": "binary", "headers": ArrayType(StringType())},
+            False,
+            False,
+            r"not map<string,string>\. Those of Kafka's sink are: map_from_entries",
+        ),
     ],
 )
-def test_columns(columns: dict[str, str], overwrite: bool, with_id: bool, words: str) -> None:
+def test_columns(columns: dict[str, Any], overwrite: bool, with_id: bool, words: str) -> None:
     with pytest.raises(OptionError, match=words):
         check_columns(schema(**columns), overwrite, with_id)
     check_columns(schema(subject="string", payload="string", id="string"), False, True)
