@@ -74,8 +74,8 @@ HISTORIES = {
     "nats-server may end it later",
     "nothing left behind a purge": "a pull that does not wait, but for acks of others, ends as "
     "soon as a purge leaves nothing. nats-server lets it wait until its time is over",
-    "control byte in a name": "no stream or consumer has one: subjects with one are refused, and "
-    "names stand in logs and in names of files. nats-server refuses blanks and NUL",
+    "control byte": "no stream has one in its name or its subjects: whatever is sent to such a "
+    "subject is refused, and names stand in logs and in names of files. nats-server takes them",
     "moments": "a schedule whose time is past is carried out at once; nats-server does so within a "
     "second. Such schedules are not generated. A message ends as soon as it is old enough; "
     "nats-server looks each 250 ms or less often, so who asks is asked again (`player.py`)",
@@ -145,7 +145,7 @@ LEAVES = re.compile(r'MSG\.DELETE|max_msgs|max_bytes|max_age|Nats-(TTL|Rollup|Sc
 NO_WAIT_ENDS = re.compile(
     r"404 No Messages|408 Request Timeout|\\r\\nNats-Pending-(Messages|Bytes): -?\d+"
 )
-_NAMED = re.compile(r'"name": ?"[^"]*[\x01-\x08\x0b\x0e-\x1f\x7f]', re.IGNORECASE)
+_NAMED = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]|\\u00([01][0-9a-f]|7f)", re.IGNORECASE)
 PURGED = re.compile(r'"purged": \d+, ')
 DELAYED = re.compile(r"-NAK (\{|\d)")
 COUNTS = ("num_ack_pending", "num_redelivered", "num_pending")
@@ -159,7 +159,7 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
     if "counter stream cannot use message TTLs" in "".join(theirs):
         return "counter with markers" if "allow_msg_counter" in "".join(ours) else ""
     if _NAMED.search(str(steps[number].get("body"))) and '"err_code": 10052' in "".join(ours):
-        return "control byte in a name"
+        return "control byte"
     taken = _last_filter_taken(done)
     if taken and _without("num_pending", ours) == _without("num_pending", theirs):
         return "last filter"

@@ -153,6 +153,9 @@ def pruned(value: Any) -> Any:
     if value.get("err_code") == 10069:
         # Its map of consumers has no order.
         return {**value, "description": sorted(re.split("[, ]+", value["description"]))}
+    if value.keys() == {"errors", "level", "total"}:
+        # What was refused by intention before counts here for the whole account: the sum is alike.
+        value = {"asked": value["errors"] + value["total"], "level": value["level"]}
     if "hdrs" in value:
         value = {**value, "hdrs": headers_of(value["hdrs"])}
     # The filter of a mirror is told as soon as the mirror has begun.

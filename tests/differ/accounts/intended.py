@@ -36,13 +36,18 @@ def intended(
     ruled = any("subscribe" in text and "*" in text for _, _, text in parts)
     unheard = {key for key in unlike if _nobody_here(ours.get(key, []), theirs.get(key, []))}
     unlike = [key for key in unlike if key not in unheard]
-    heard = all(set(ours.get(key, [])) < set(theirs.get(key, [])) for key in unlike)
+    heard = all(set(_somebody(ours.get(key, []))) < set(theirs.get(key, [])) for key in unlike)
     return "end for a token" if unlike and ruled and heard and ends.issuperset(unlike) else ""
 
 
 def _nobody_here(ours: list[str], theirs: list[str]) -> bool:
     """Whether ours has nothing more than that nobody listens."""
-    return [one for one in ours if "NATS/1.0 503" not in one] == theirs
+    return _somebody(ours) == theirs
+
+
+def _somebody(lines: list[str]) -> list[str]:
+    """What came, but that nobody listens."""
+    return [one for one in lines if "NATS/1.0 503" not in one]
 
 
 def _two_ways(parts: list[Part]) -> bool:

@@ -75,6 +75,8 @@ def test_what_is_intended_is_named() -> None:
     assert found == "end for a token" and found in ACCOUNTS
     nobody = {"1 inbox": ["HMSG b'NATS/1.0 503' b''"]}
     assert intended([("A", "users", rules)], steps, 2, nobody, {"0 1": ["MSG a.b"]}) == found
+    there = {"0 1": ["HMSG b'NATS/1.0 503' b''"]}
+    assert intended([("A", "users", rules)], steps, 2, there, {"0 1": ["MSG a.b"]}) == found
     assert not intended([("A", "users", rules)], steps, 2, nobody, {})
     assert not intended([OWNER], steps, 2, {}, {"0 1": ["MSG a.b"]})
     assert not intended([("A", "users", rules)], steps, 2, {"0 1": ["MSG a.b"]}, {})
