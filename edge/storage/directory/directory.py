@@ -27,12 +27,14 @@ from headwater.edge.storage.directory.store_lock import process_of
 from headwater.edge.storage.format.errors import FormatError, StoreError, StoreLocked
 from headwater.edge.storage.format.problem import Problem, ProblemKind
 
-FORMAT = 3
+FORMAT = 4
 """The newest that this program knows. Stores are made with the first; those of nodes of a cluster
-have the second, whose log may hold messages in entries; in the third there may be bundles."""
+have the second, whose log may hold messages in entries; in the third there may be bundles, and in
+the fourth bundles with stems."""
 FIRST_FORMAT = 1
 ENTRIES_FORMAT = 2
 BUNDLES_FORMAT = 3
+STEMS_FORMAT = 4
 ENTRY_KEYS = "log.keys"
 OWN_NAMES = {
     "HEADWATER", "ballast", "lock", "clean", "slots", "log", "streams", "quarantine", "trash",

@@ -22,7 +22,9 @@ from headwater.edge.storage.format.record_layout import (
     bundled_crc,
     erased_bundled,
     erased_record,
+    has_stem,
     read_header,
+    stem_of,
 )
 from headwater.edge.storage.log.log_segment import LogSegment
 from headwater.edge.storage.segments.segment_files import (
@@ -196,7 +198,8 @@ class InBundle(NamedTuple):
 
     whole: bool
     """Whether it verifies: an overwriting that a crash interrupted leaves one that does not."""
-    new: bytes
+    parts: list[tuple[int, bytes]]
+    """What is to stand where: the message, and the stem when no other one has it."""
 
 
 def in_bundle(segment: LogSegment, stream: int, location: Location, seed: int) -> InBundle | None:
@@ -204,26 +207,32 @@ def in_bundle(segment: LogSegment, stream: int, location: Location, seed: int) -
     at = location.generation
     if not DATA_START <= at < location.offset < segment.capacity:
         return None
-    data = segment.bytes_at(at, min(segment.capacity - at, location.offset + location.size - at))
-    header = read_header(data, 0, seed)
+    header = read_header(segment.bytes_at(at, min(HEADER_BYTES, segment.capacity - at)), 0, seed)
     if (
         header is None
         or header.kind != BUNDLE
         or (header.stream, header.segment, header.offset) != (stream, location.number, at)
         or not 0 <= location.sequence - header.sequence < header.subject_len
+        or header.size > segment.capacity - at
     ):
         return None
-    where = HEADER_BYTES
+    data = segment.bytes_at(at, header.size)
+    where, stem = HEADER_BYTES + header.header_len, stem_of(data, 0, header)
+    found, stem_wanted = None, False
     for sequence, message in bundled(data, 0, header):
         if sequence == location.sequence:
             if (where, len(message)) != (location.offset - at, location.size):
                 return None
             place = (sequence, location.number, location.offset)
             crc = message[BUNDLED_BYTES - 4 : BUNDLED_BYTES]
-            whole = crc == bundled_crc(*place, message)
-            return InBundle(whole, erased_bundled(*place, message))
+            whole = crc == bundled_crc(*place, message, stem)
+            found = InBundle(whole, [(location.offset, erased_bundled(*place, message))])
+        else:
+            stem_wanted = stem_wanted or has_stem(message)
         where += len(message)
-    return None
+    if found is not None and not stem_wanted:
+        found.parts.append((at + HEADER_BYTES, bytes(len(stem))))
+    return found
 
 
 def cut_tail(path: Path, end: int, again: bool) -> None:
@@ -263,8 +272,9 @@ def redo_in_log(segment: LogSegment, end: int, rows: list[tuple[int, Location]],
             found = in_bundle(segment, stream, location, seed)
             if found is not None:
                 half = half or not found.whole
-                segment.fill(found.new, location.offset)
-                overwrite(segment.slot.path, location.offset, found.new)
+                for offset, new in found.parts:
+                    segment.fill(new, offset)
+                    overwrite(segment.slot.path, offset, new)
             continue
         new = record_for(stream, location, seed)
         if old != new and not fits(old, 0, stream, location, seed, True):

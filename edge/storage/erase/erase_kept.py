@@ -14,6 +14,7 @@ from headwater.edge.storage.format.record_layout import (
     bundled,
     erased_bundled,
     erased_record,
+    has_stem,
     read_header,
 )
 
@@ -76,15 +77,19 @@ def in_bundle(
     if header is None:
         end = data.find(MAGIC, at + HEADER_BYTES)
         return [(at, bytes((end if end >= 0 else len(data)) - at))]
-    parts, where, count = [], at + HEADER_BYTES, 0
+    parts, where, count, stem_wanted = [], at + HEADER_BYTES + header.header_len, 0, False
     for sequence, message in bundled(data[: at + header.size], at, header):
         if (stream, sequence) in wanted:
             place = (sequence, header.segment, where - at + header.offset)
             parts.append((where, erased_bundled(*place, message)))
+        else:
+            stem_wanted = stem_wanted or has_stem(message)
         where += len(message)
         count += 1
     if count < header.subject_len:
         parts.append((where, bytes(max(at + header.size - where, 0))))
+    if parts and not stem_wanted:
+        parts.append((at + HEADER_BYTES, bytes(header.header_len)))
     return parts
 
 

@@ -5,6 +5,7 @@ import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING
 from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.log.commit_thread import NO_SYNC
+from cython.cimports.libc.string import memset
 
 # Part of the active log slot that is wiped between two batches.
 ZEROS_MAX = 1 << 20
@@ -35,6 +36,8 @@ def submit_zeros(log: CommitLog, length: cython.Py_ssize_t, offset: cython.Py_ss
 
 def wipe_images(log: CommitLog) -> None:
     """Overwrite what earlier segments left in memory."""
+    log.common_stream = 0
+    memset(log.common, 0, cython.sizeof(log.common))
     log.active.wipe(log.active.end)
     if log.active.adopted is not None:
         log.active.adopted.wipe(False)

@@ -2,7 +2,7 @@
 
 Asked for while the message is still in the index. A row is (sequence, timestamp, where, number of
 the file, its generation, offset, bytes of the record). Of a message in a bundle of the log, the
-generation is the offset of the bundle, and the bytes are those of head and body.
+generation is the offset of the bundle, and the bytes are those of head and body there.
 """
 
 import cython
@@ -42,7 +42,10 @@ def rows_of(store: FileStore, sequence: cython.ulonglong) -> list:
                 header.segment,
                 header.chain,
                 header.offset,
-                cython.sizeof(Bundled) + header.length + 2 * (header.header_len > 0),
+                cython.sizeof(Bundled)
+                + header.length
+                - header.header_crc
+                + 2 * (header.header_len > 0),
             )
         )
     elif header.offset:  # of a message in an entry the log has no record

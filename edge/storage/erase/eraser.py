@@ -229,26 +229,28 @@ class Eraser:
         for segment in self.log.live:
             if segment.number != location.number or location.offset + location.size > segment.end:
                 continue
-            new = self._in_place_of(segment, stream, location)
-            if new is not None:
-                segment.fill(new, location.offset)
+            parts = self._in_place_of(segment, stream, location)
+            for offset, new in parts:
+                segment.fill(new, offset)
                 self.log.files.pin(segment.slot)
                 self._held.append(segment.slot)
                 job.synced_first.append(segment.slot.path)
-                job.log_parts.append((segment.slot.path, location.offset, new))
+                job.log_parts.append((segment.slot.path, offset, new))
 
-    def _in_place_of(self, segment: Any, stream: int, location: Location) -> bytes | None:
-        """What is to stand there; None when it is not the message."""
+    def _in_place_of(
+        self, segment: Any, stream: int, location: Location
+    ) -> list[tuple[int, bytes]]:
+        """What is to stand where; nothing when it is not the message."""
         if location.where == IN_BUNDLE:
             found = in_bundle(segment, stream, location, self.log.seed)
             if found is None:
-                return None
+                return []
             segment.wipe_record(location.generation, location.sequence)
-            return found.new
+            return found.parts
         old = segment.bytes_at(location.offset, location.size)
         if not fits(old, 0, stream, location, self.log.seed, False):
-            return None
-        return record_for(stream, location, self.log.seed)
+            return []
+        return [(location.offset, record_for(stream, location, self.log.seed))]
 
     def _replace_index(self, job: EraseJob, store: Any, number: int) -> None:
         for segment in store.segments:

@@ -22,7 +22,8 @@ cdef enum:
     KIND_ERASE_DONE = 14                # sequence: number of the newest ERASE that is done
     KIND_ADOPT = 15                     # messages that stand in an entry; sequence: the first
     KIND_BUNDLE = 16                    # messages that follow each other; sequence and timestamp
-                                        # are those of the first, subject_len is their number
+                                        # are those of the first, subject_len is their number,
+                                        # header_len the length of the stem ahead of them
 
 cdef enum:
     FLAG_COPY = 1                       # second copy of a footer
@@ -59,10 +60,11 @@ cdef struct Adoption:                   # body of an ADOPT record; offsets are i
 cdef enum:
     BUNDLED_HEADERS = 1                 # ahead of the body stands the length of its headers, 16 bits
     BUNDLED_ERASED = 2                  # overwritten with zeros
+    BUNDLED_STEM = 16                   # its subject begins and ends as the bundle's stem says
 
 cdef struct Bundled:                    # head of a message in a BUNDLE; its body follows
     unsigned short length               # of what follows: body, and the length of its headers
-    unsigned char subject_len
+    unsigned char subject_len           # of all of it
     unsigned char flags                 # FLAG_SEALED, FLAG_COMPRESSED, BUNDLED_*
     unsigned int later                  # ns from the bundle's timestamp to the message's
     unsigned int crc                    # see bundled_crc
@@ -77,7 +79,7 @@ cdef Py_ssize_t record_size(Py_ssize_t length) noexcept nogil
 cdef void seal_header(RecordHeader* header, unsigned int seed) noexcept nogil
 cdef bint header_ok(const unsigned char* data, Py_ssize_t room, unsigned int seed, unsigned int segment, unsigned int offset) noexcept nogil
 cdef bint body_ok(const unsigned char* record) noexcept nogil
-cdef unsigned int bundled_crc(unsigned long long sequence, unsigned int segment, unsigned int offset, const unsigned char* head) noexcept nogil
+cdef unsigned int bundled_crc(const unsigned char* record, Py_ssize_t at, unsigned long long sequence) noexcept nogil
 cdef Py_ssize_t bundled_size(const unsigned char* head) noexcept nogil
 cdef bint bundled_ok(const unsigned char* record, Py_ssize_t at, unsigned long long sequence) noexcept nogil
 cdef Py_ssize_t find_record(const unsigned char* data, Py_ssize_t start, Py_ssize_t end, unsigned int seed, unsigned int segment) noexcept nogil

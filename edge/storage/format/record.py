@@ -108,22 +108,23 @@ def body_ok(record: cython.p_const_uchar) -> cython.bint:
 @cython.nogil
 @cython.exceptval(check=False)
 def bundled_crc(
-    sequence: cython.ulonglong,
-    segment: cython.uint,
-    offset: cython.uint,
-    head: cython.p_const_uchar,
+    record: cython.p_const_uchar, at: cython.Py_ssize_t, sequence: cython.ulonglong
 ) -> cython.uint:
-    """Checksum of a message in a bundle: of its sequence, the log segment, the offset of its head
-    there, the head without its checksum, and what is behind it."""
+    """Checksum of the message `at` bytes behind the begin of a bundle: of its sequence, the log
+    segment, the offset of its head there, the head without its checksum, the stem if its subject
+    begins with it, and what is behind the head."""
+    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
     place: cython.ulonglong[2]
-    bundled: Bundled
+    head: Bundled
     crc: cython.uint
-    memcpy(cython.address(bundled), head, cython.sizeof(Bundled))
+    memcpy(cython.address(head), record + at, cython.sizeof(Bundled))
     place[0] = sequence
-    place[1] = (cython.cast(cython.ulonglong, offset) << 32) | segment
+    place[1] = (cython.cast(cython.ulonglong, header.offset + at) << 32) | header.segment
     crc = crc32c(0, cython.cast(cython.p_const_uchar, cython.address(place)), 16)
-    crc = crc32c(crc, head, cython.sizeof(Bundled) - 4)
-    return crc32c(crc, head + cython.sizeof(Bundled), bundled.length)
+    crc = crc32c(crc, record + at, cython.sizeof(Bundled) - 4)
+    if head.flags & BUNDLED_STEM:
+        crc = crc32c(crc, record + HEADER_BYTES, header.header_len)
+    return crc32c(crc, record + at + cython.sizeof(Bundled), head.length)
 
 
 @cython.cfunc
@@ -143,7 +144,7 @@ def bundle_fits(record: cython.p_const_uchar) -> cython.bint:
     """Whether the lengths in a bundle's heads fill its body with as many messages as it says."""
     header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
     end: cython.Py_ssize_t = HEADER_BYTES + header.length
-    at: cython.Py_ssize_t = HEADER_BYTES
+    at: cython.Py_ssize_t = HEADER_BYTES + header.header_len
     count: cython.uint = 0
     while at + cython.cast(cython.Py_ssize_t, cython.sizeof(Bundled)) <= end:
         at += bundled_size(record + at)
@@ -158,11 +159,9 @@ def bundled_ok(
     record: cython.p_const_uchar, at: cython.Py_ssize_t, sequence: cython.ulonglong
 ) -> cython.bint:
     """Whether the message `at` bytes behind the begin of a bundle, whose heads fit, verifies."""
-    header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
-    offset: cython.uint = cython.cast(cython.uint, header.offset + at)
     head: Bundled
     memcpy(cython.address(head), record + at, cython.sizeof(Bundled))
-    return head.crc == bundled_crc(sequence, header.segment, offset, record + at)
+    return head.crc == bundled_crc(record, at, sequence)
 
 
 @cython.cfunc
@@ -171,7 +170,7 @@ def bundled_ok(
 def bundle_ok(record: cython.p_const_uchar) -> cython.bint:
     """Whether all messages of a bundle verify."""
     header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
-    at: cython.Py_ssize_t = HEADER_BYTES
+    at: cython.Py_ssize_t = HEADER_BYTES + header.header_len
     number: cython.uint
     if not bundle_fits(record):
         return False

@@ -24,6 +24,7 @@ flags, ns after the bundle's timestamp."""
 BUNDLED_BYTES = BUNDLED.size + 4
 BUNDLED_HEADERS = 1
 BUNDLED_ERASED = 2
+BUNDLED_STEM = 16
 FLAG_SEALED = 4
 FLAG_COMPRESSED = 8
 FLAG_ERASED = 0x8000
@@ -101,7 +102,7 @@ def erased_record(
 def bundled(data: bytes, at: int, header: Header) -> Iterator[tuple[int, bytes]]:
     """The messages of the bundle at `at`: sequence, and head and body as they lie there. They end
     where a length does not fit."""
-    start, end = at + HEADER_BYTES, at + HEADER_BYTES + header.length
+    start, end = at + HEADER_BYTES + header.header_len, at + HEADER_BYTES + header.length
     for number in range(header.subject_len):
         if start + BUNDLED_BYTES > end:
             return
@@ -112,10 +113,23 @@ def bundled(data: bytes, at: int, header: Header) -> Iterator[tuple[int, bytes]]
         start = stop
 
 
-def bundled_crc(sequence: int, segment: int, offset: int, message: bytes) -> bytes:
+def stem_of(data: bytes, at: int, header: Header) -> bytes:
+    """What subjects of messages in the bundle at `at` begin and end with, where their heads say
+    so: the length of the beginning in one byte, and both."""
+    return data[at + HEADER_BYTES : at + HEADER_BYTES + header.header_len]
+
+
+def has_stem(message: bytes) -> bool:
+    """Whether the subject of a message in a bundle is as the stem says."""
+    return bool(BUNDLED.unpack_from(message)[2] & BUNDLED_STEM)
+
+
+def bundled_crc(sequence: int, segment: int, offset: int, message: bytes, stem: bytes) -> bytes:
     """The checksum of a message in a bundle: `message` has its head and body."""
     crc = checksum(struct.pack("<QII", sequence, segment, offset))
     crc = checksum(message[: BUNDLED.size], crc)
+    if has_stem(message):
+        crc = checksum(stem, crc)
     return struct.pack("<I", checksum(message[BUNDLED_BYTES:], crc))
 
 
@@ -124,16 +138,22 @@ def erased_bundled(sequence: int, segment: int, offset: int, message: bytes) -> 
     length, *_, later = BUNDLED.unpack_from(message)
     head = BUNDLED.pack(length, 0, BUNDLED_ERASED, later)
     body = bytes(len(message) - BUNDLED_BYTES)
-    return head + bundled_crc(sequence, segment, offset, head + bytes(4) + body) + body
+    return head + bundled_crc(sequence, segment, offset, head + bytes(4) + body, b"") + body
 
 
-def unbundled(seed: int, header: Header, offset: int, sequence: int, message: bytes) -> bytes:
+def unbundled(
+    seed: int, header: Header, offset: int, sequence: int, message: bytes, stem: bytes
+) -> bytes:
     """The record, as if it had one of its own, of a message in a bundle that verifies."""
     _, subject_len, flags, later = BUNDLED.unpack_from(message)
     body = message[BUNDLED_BYTES:]
     header_len = 0
     if flags & BUNDLED_HEADERS:
         header_len, body = int.from_bytes(body[:2], "little"), body[2:]
+    if flags & BUNDLED_STEM and stem:
+        front, back = stem[1 : 1 + stem[0]], stem[1 + stem[0] :]
+        middle = subject_len - len(front + back)
+        body = front + body[:middle] + back + body[middle:]
     head = HEADER.pack(
         MAGIC,
         VERSION,

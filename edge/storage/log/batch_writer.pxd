@@ -33,6 +33,12 @@ cdef class BatchWriter:
     cdef unsigned char* adopted_at      # where the next of their records goes
     cdef unsigned char* adopted_end     # where the last one ends
     cdef public bint bundles            # whether gathered messages may stand in bundles
+    cdef public bint stems              # whether what subjects share may stand once in a bundle
+    cdef unsigned char[256] common      # subject of the newest bundle's first message
+    cdef Py_ssize_t common_len          # bytes of it
+    cdef Py_ssize_t common_front        # bytes of it that all of the bundle begin with
+    cdef Py_ssize_t common_back         # bytes of it that all of the bundle end with
+    cdef unsigned long long common_stream   # stream of that bundle; 0: nothing is known
     cdef Py_ssize_t bundle_at           # offset of the bundle that is open; 0: none is
     cdef unsigned char* bundle_begin    # where the records of its messages are, in memory
     cdef unsigned char* bundle_end      # and where they end
@@ -52,8 +58,10 @@ cdef class BatchWriter:
     cdef bint continues(self, LoggedStore store, long long timestamp, unsigned long long sequence) noexcept
     cdef bint extend(self, Py_ssize_t need) except -1
     cdef unsigned long long write_bundled(self, LoggedStore store, Msg* m, long long timestamp, unsigned long long sequence) except 0
-    cdef int open_bundle(self, LoggedStore store, Py_ssize_t need, long long timestamp, unsigned long long sequence) except -1
+    cdef int open_bundle(self, LoggedStore store, Msg* m, Py_ssize_t length, long long timestamp, unsigned long long sequence) except -1
+    cdef unsigned int share(self, RecordHeader* header, unsigned char* record) noexcept
     cdef int join_bundle(self, unsigned char* record) except -1
+    cdef Py_ssize_t bundle_head(self) noexcept
     cdef int close_bundle(self) except -1
     cdef unsigned long long write_adopted(self, LoggedStore store, Msg* m, long long timestamp, unsigned long long sequence) except 0
     cdef bint adopt(self, LoggedStore store, unsigned int start, unsigned int length, Py_ssize_t need, unsigned long long first, unsigned long long last) except -1

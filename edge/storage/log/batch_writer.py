@@ -16,6 +16,7 @@ from cython.cimports.headwater.edge.kernel.kernel import Kernel, Msg
 from cython.cimports.headwater.edge.storage.format.crc import crc32c
 from cython.cimports.headwater.edge.storage.format.record import (
     BUNDLED_HEADERS,
+    BUNDLED_STEM,
     FILE_HEADER_BYTES,
     FLAG_COPY,
     HEADER_BYTES,
@@ -34,7 +35,7 @@ from cython.cimports.headwater.edge.storage.log.adopted_records import AdoptedRe
 from cython.cimports.headwater.edge.storage.log.batch_runs import BatchRuns
 from cython.cimports.headwater.edge.storage.log.commit_thread import BLOCK_BYTES, NO_SYNC
 from cython.cimports.headwater.edge.storage.log.logged_store import LoggedStore
-from cython.cimports.libc.string import memcpy, memset
+from cython.cimports.libc.string import memcmp, memcpy, memset
 
 from headwater.edge.storage.format.errors import InvariantBroken, StoreClosed
 
@@ -50,6 +51,10 @@ BUNDLE_DELAY_NS_MIN = cython.declare(cython.longlong, 1000000)
 HEADERS_BYTES = cython.declare(cython.Py_ssize_t, 2)
 # A stream of which a bundle had fewer gets its next message as a record of its own.
 BUNDLE_MIN = cython.declare(cython.uint, 3)
+# Beginning and end that subjects have in common are no stem when they are shorter together.
+STEM_MIN = cython.declare(cython.Py_ssize_t, 4)
+# Digits that end what subjects begin with, or begin what they end with: so many may soon differ.
+DIGITS_LEFT = cython.declare(cython.Py_ssize_t, 2)
 
 
 @cython.cfunc
@@ -93,6 +98,55 @@ def fill_record(
     memcpy(at + HEADER_BYTES + m.subject_len, m.body, m.size)
     memset(at + HEADER_BYTES + length, 0, record_size(length) - HEADER_BYTES - length)
     header.body_crc = crc32c(0, at + HEADER_BYTES, length)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def common_length(
+    one: cython.p_const_uchar,
+    one_len: cython.Py_ssize_t,
+    other: cython.p_const_uchar,
+    other_len: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Bytes that both begin with."""
+    count: cython.Py_ssize_t = 0
+    while count < one_len and count < other_len and one[count] == other[count]:
+        count += 1
+    return count
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def common_end(
+    one: cython.p_const_uchar,
+    one_len: cython.Py_ssize_t,
+    other: cython.p_const_uchar,
+    other_len: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Bytes that both end with."""
+    count: cython.Py_ssize_t = 0
+    while (
+        count < one_len
+        and count < other_len
+        and one[one_len - 1 - count] == other[other_len - 1 - count]
+    ):
+        count += 1
+    return count
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def digits(
+    at: cython.p_const_uchar, step: cython.Py_ssize_t, room: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """How many digits, of `room` bytes and DIGITS_LEFT at most, stand at `at` and on from there."""
+    count: cython.Py_ssize_t = 0
+    while count < room and count < DIGITS_LEFT and 48 <= at[count * step] <= 57:
+        count += 1
+    return count
 
 
 @cython.cclass
@@ -260,7 +314,7 @@ class BatchWriter:
             if made != self.bundle_end:
                 made = cython.NULL  # records of a bundle stand side by side
         if made == cython.NULL:
-            self.open_bundle(store, need, timestamp, sequence)
+            self.open_bundle(store, m, length, timestamp, sequence)
             made = self.active.adoptable().reserve(size)
             self.bundle_begin = self.bundle_end = made
         fill_head(
@@ -283,32 +337,96 @@ class BatchWriter:
     def open_bundle(
         self,
         store: LoggedStore,
-        need: cython.Py_ssize_t,
+        m: cython.pointer(Msg),
+        length: cython.Py_ssize_t,
         timestamp: cython.longlong,
         sequence: cython.ulonglong,
     ) -> cython.int:
-        """Begin a bundle; its first message takes `need` bytes. Raises StoreFull, StoreFailed."""
-        at: cython.p_uchar = self.reserve(need, True)
-        header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), at)
+        """Begin a bundle; its first message has a body of `length` bytes. How all subjects of the
+        stream's last bundle began and ended, as far as this one does, is its stem. Raises
+        StoreFull, StoreFailed."""
+        stem: cython.Py_ssize_t = 0
+        front: cython.Py_ssize_t = 0
+        back: cython.Py_ssize_t = 0
+        at: cython.p_uchar
+        header: cython.pointer(RecordHeader)
+        if (
+            self.stems
+            and self.common_stream == store.stream_id
+            and length == cython.cast(cython.Py_ssize_t, m.subject_len) + m.size
+        ):
+            front = common_length(self.common, self.common_front, m.subject, m.subject_len)
+            back = common_end(
+                self.common + self.common_len - self.common_back,
+                self.common_back,
+                m.subject + front,
+                m.subject_len - front,
+            )
+            if front < m.subject_len:
+                front -= digits(m.subject + front - 1, -1, front)
+                back -= digits(m.subject + m.subject_len - back, 1, back)
+            if front + back >= STEM_MIN:
+                stem = 1 + front + back
+        at = self.reserve(stem + cython.sizeof(Bundled) + HEADERS_BYTES + length, True)
+        header = cython.cast(cython.pointer(RecordHeader), at)
         header.kind = KIND_BUNDLE
         header.flags = 0
         header.subject_len = 0
-        header.header_len = 0
+        header.header_len = cython.cast(cython.uint, stem)
         header.sequence = sequence
         header.timestamp = timestamp
         header.stream = store.stream_id
+        header.segment = self.active.number
+        header.offset = cython.cast(cython.uint, self.active.end)
+        if stem:
+            at[HEADER_BYTES] = cython.cast(cython.uchar, front)
+            memcpy(at + HEADER_BYTES + 1, m.subject, front)
+            memcpy(at + HEADER_BYTES + 1 + front, m.subject + m.subject_len - back, back)
+        self.common_stream = 0
         self.bundle_at = self.active.end
         self.bundle_begin = self.bundle_end = cython.NULL
-        self.active.end += HEADER_BYTES
-        self.written += HEADER_BYTES
+        self.active.end += HEADER_BYTES + stem
+        self.written += HEADER_BYTES + stem
         self.batch_records += 1
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def share(self, header: cython.pointer(RecordHeader), record: cython.p_uchar) -> cython.uint:
+        """Remember what the subjects of a bundle have in common, with that of a message's record;
+        returns how much of this one is in the bundle's stem."""
+        message: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
+        stem: cython.p_uchar = cython.cast(cython.p_uchar, header) + HEADER_BYTES
+        subject: cython.p_uchar = record + HEADER_BYTES
+        length: cython.Py_ssize_t = message.subject_len
+        left: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, header.header_len) - 1
+        front: cython.Py_ssize_t
+        if message.flags or length > 0xFF:  # its subject cannot be seen
+            return 0
+        if self.common_stream != message.stream:
+            self.common_stream = message.stream
+            self.common_len = self.common_front = self.common_back = length
+            memcpy(self.common, subject, length)
+        else:
+            self.common_front = common_length(self.common, self.common_front, subject, length)
+            self.common_back = common_end(
+                self.common + self.common_len - self.common_back, self.common_back, subject, length
+            )
+        if left < 0 or left > length:
+            return 0
+        front = stem[0]
+        if memcmp(stem + 1, subject, front) or memcmp(
+            stem + 1 + front, subject + length - (left - front), left - front
+        ):
+            return 0
+        return cython.cast(cython.uint, left)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def join_bundle(self, record: cython.p_uchar) -> cython.int:
         """Append what a message's record, in memory, says to the bundle; the record gets its
-        place: the offsets of its head and (`chain`) of the bundle."""
+        place: the offsets of its head and (`chain`) of the bundle, and (`header_crc`) how much of
+        its subject is in the stem."""
         message: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
         header: cython.pointer(RecordHeader) = cython.cast(
             cython.pointer(RecordHeader), self.active.image + self.bundle_at
@@ -317,30 +435,57 @@ class BatchWriter:
         length: cython.Py_ssize_t = message.length
         header_len: cython.ushort = cython.cast(cython.ushort, message.header_len)
         before: cython.Py_ssize_t = HEADERS_BYTES * (header_len > 0)
-        size: cython.Py_ssize_t = cython.sizeof(Bundled) + before + length
+        left: cython.uint = self.share(header, record)
+        middle: cython.Py_ssize_t = message.subject_len - left if left else 0
+        front: cython.Py_ssize_t
+        to: cython.p_uchar = at + cython.sizeof(Bundled) + before
+        size: cython.Py_ssize_t = cython.sizeof(Bundled) + before + length - left
         head: Bundled
         message.magic = 0
         message.segment = self.active.number
         message.offset = cython.cast(cython.uint, self.active.end)
         message.chain = cython.cast(cython.uint, self.bundle_at)
+        message.header_crc = left
         message.body_crc = crc32c(0, record + HEADER_BYTES, length)
         memset(record + HEADER_BYTES + length, 0, record_size(length) - HEADER_BYTES - length)
-        head.length = cython.cast(cython.ushort, before + length)
+        head.length = cython.cast(cython.ushort, before + length - left)
         head.flags = cython.cast(cython.uchar, message.flags)
         if header_len:
             head.flags |= BUNDLED_HEADERS
+        if left:
+            head.flags |= BUNDLED_STEM
         head.subject_len = cython.cast(cython.uchar, message.subject_len)
         head.later = cython.cast(cython.uint, message.timestamp - header.timestamp)
         memcpy(at, cython.address(head), cython.sizeof(Bundled))
         memcpy(at + cython.sizeof(Bundled), cython.address(header_len), before)
-        memcpy(at + cython.sizeof(Bundled) + before, record + HEADER_BYTES, length)
-        head.crc = bundled_crc(message.sequence, message.segment, message.offset, at)
+        if left:
+            front = self.active.image[self.bundle_at + HEADER_BYTES]
+            memcpy(to, record + HEADER_BYTES + front, middle)
+            to += middle
+            middle += left
+        memcpy(to, record + HEADER_BYTES + middle, length - middle)
+        head.crc = bundled_crc(
+            self.active.image + self.bundle_at, self.active.end - self.bundle_at, message.sequence
+        )
         memcpy(at, cython.address(head), cython.sizeof(Bundled))
         header.subject_len += 1
         self.active.end += size
         self.written += size
         self.joined += 1
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def bundle_head(self) -> cython.Py_ssize_t:
+        """Bytes of the bundle that is open ahead of its messages; 0 when none is."""
+        if not self.bundle_at:
+            return 0
+        return (
+            HEADER_BYTES
+            + cython.cast(
+                cython.pointer(RecordHeader), self.active.image + self.bundle_at
+            ).header_len
+        )
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

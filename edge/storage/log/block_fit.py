@@ -11,12 +11,14 @@ MORE_MAX = cython.declare(cython.double, 8 * BLOCK_BYTES)
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def share_of_blocks(size: cython.double, footers: cython.Py_ssize_t) -> cython.double:
-    """Bytes of blocks per byte of records in a batch of `size`."""
+def cost(
+    size: cython.double, records: cython.Py_ssize_t, footers: cython.Py_ssize_t
+) -> cython.double:
+    """Bytes of blocks per record in a batch whose records take `size`."""
     blocks: cython.Py_ssize_t = (
         cython.cast(cython.Py_ssize_t, size) + footers + BLOCK_BYTES - 1
     ) // BLOCK_BYTES
-    return blocks * BLOCK_BYTES / size
+    return cython.cast(cython.double, blocks * BLOCK_BYTES) / records
 
 
 @cython.ccall
@@ -26,20 +28,22 @@ def fits_best(
     records: cython.Py_ssize_t,
     footers: cython.Py_ssize_t,
     more: cython.double,
+    once: cython.Py_ssize_t = 0,
 ) -> cython.bint:
     """Whether records cost least if the batch ends now, with `records` of `size` bytes together and
     `footers` bytes of footers; `more` bytes of records are expected, like these, if it stays open.
-    False when nothing is expected."""
+    `once` bytes of `size` are there however many records there are. False when nothing is
+    expected."""
     mean: cython.double
     now: cython.double
     count: cython.int
     expected: cython.int
-    if size <= 0 or records <= 0 or more > MORE_MAX:
+    if size <= once or records <= 0 or more > MORE_MAX:
         return False
-    mean = cython.cast(cython.double, size) / records
+    mean = cython.cast(cython.double, size - once) / records
     expected = cython.cast(cython.int, more / mean + 0.5)
-    now = share_of_blocks(size, footers)
+    now = cost(size, records, footers)
     for count in range(1, expected + 1):
-        if share_of_blocks(size + count * mean, footers) < now:
+        if cost(size + count * mean, records + count, footers) < now:
             return False
     return expected > 0

@@ -358,7 +358,7 @@ class CommitLog(BatchWriter):
             more: cython.double = (size - self.gather_first) / (now - self.gather_began)
             more *= self.gather_due - now
             records: cython.Py_ssize_t = max(self.batch_records, self.joined)
-            if fits_best(size, records, self.footer_room(0), more):
+            if fits_best(size, records, self.footer_room(0), more, self.bundle_head()):
                 self.stop_gathering()
                 self.batch_delay_ns = 0  # a sync at once is what spares pages of the page cache
                 return False

@@ -17,6 +17,7 @@ from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.directory.directory import (
     BUNDLES_FORMAT,
     ENTRIES_FORMAT,
+    STEMS_FORMAT,
     StoreDirectory,
 )
 from headwater.edge.storage.directory.disk_budget import DiskBudget
@@ -73,8 +74,8 @@ CLOSE_TRIES = 3
 KEEP_UP_SEGMENTS = 3
 # Read buffers that were not used between two of these checks are given back.
 HOUSEKEEPING_SECONDS = 30.0
-# After so long a store of an earlier format gets bundles, which older programs cannot read: an
-# upgrade that fails has been taken back by then.
+# After so long a store of an earlier format gets bundles with stems, which older programs cannot
+# read: an upgrade that fails has been taken back by then.
 BUNDLES_AFTER = 3600.0
 
 # A start needs a slot of the log, of this size at least, and some for its lists.
@@ -279,21 +280,23 @@ class NodeStore:
             self.restart.wait_for_file(full)
 
     def _begin_bundles(self) -> None:
-        """Have gathered messages share headers. An older program may have to take this store over
-        again when an upgrade fails, so one that is not new waits."""
+        """Have gathered messages share headers, and what their subjects begin with. An older
+        program may have to take this store over again when an upgrade fails. So one that is not
+        new waits with what its format does not have."""
         if not self.options.bundles:
             return
-        if self._fresh or self.directory.format >= BUNDLES_FORMAT:
+        self.log.bundles = self.directory.format >= BUNDLES_FORMAT
+        if self._fresh or self.directory.format >= STEMS_FORMAT:
             self._write_bundles()
         else:
             self.kernel.loop.call_later(BUNDLES_AFTER, self._write_bundles)
 
     def _write_bundles(self) -> None:
-        """Write bundles from now on, and have older programs refuse the store."""
+        """Write bundles with stems from now on, and have older programs refuse the store."""
         if self._closed:
             return
         try:
-            self.directory.raise_format(BUNDLES_FORMAT)
+            self.directory.raise_format(STEMS_FORMAT)
         except OSError as error:
             log.warning(
                 "the file HEADWATER in %s cannot be written (%s): until the next start, gathered "
@@ -302,7 +305,7 @@ class NodeStore:
                 error,
             )
             return
-        self.log.bundles = True
+        self.log.bundles = self.log.stems = True
 
     def _accept_slots_later(self) -> None:
         """What is missing is expected no more once what was said of it is durable."""

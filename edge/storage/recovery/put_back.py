@@ -26,6 +26,7 @@ from headwater.edge.storage.format.record_layout import (
     bundled,
     bundled_crc,
     read_header,
+    stem_of,
     unbundled,
 )
 from headwater.edge.storage.log.log_files import DATA_START, decode_header
@@ -89,10 +90,11 @@ def records(data: bytes, seed: int) -> Iterator[tuple[Header, int]]:
 
 def put_back_bundle(store: Any, data: bytes, at: int, header: Header) -> int:
     """Append the messages of a bundle; those that do not verify are lost."""
-    count, offset, reached = 0, header.offset + HEADER_BYTES, header.sequence
+    count, reached, stem = 0, header.sequence, stem_of(data, at, header)
+    offset = header.offset + HEADER_BYTES + len(stem)
     for sequence, message in bundled(data, at, header):
-        crc = bundled_crc(sequence, header.segment, offset, message)
-        record = unbundled(store.seed, header, offset, sequence, message)
+        crc = bundled_crc(sequence, header.segment, offset, message, stem)
+        record = unbundled(store.seed, header, offset, sequence, message, stem)
         own = read_header(record, 0, store.seed)
         whole = crc == message[BUNDLED_BYTES - 4 : BUNDLED_BYTES]
         if own is not None:

@@ -469,7 +469,7 @@ class LogReplay:
         after: cython.ulonglong = header.sequence + header.subject_len
         sequence: cython.ulonglong = header.sequence
         found: cython.ulonglong = sequence
-        at: cython.Py_ssize_t = HEADER_BYTES
+        at: cython.Py_ssize_t = HEADER_BYTES + header.header_len
         begin: cython.ulonglong
         made: cython.ulonglong
         if (

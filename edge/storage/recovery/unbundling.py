@@ -7,6 +7,7 @@ from cython.cimports.headwater.edge.storage.format.crc import crc32c
 from cython.cimports.headwater.edge.storage.format.record import (
     BUNDLED_ERASED,
     BUNDLED_HEADERS,
+    BUNDLED_STEM,
     FLAG_COMPRESSED,
     FLAG_ERASED,
     FLAG_SEALED,
@@ -25,7 +26,7 @@ from cython.cimports.libc.string import memcpy, memset
 @cython.exceptval(check=False)
 def room_of_bundle(header: cython.pointer(RecordHeader)) -> cython.Py_ssize_t:
     """Bytes that records of all messages of a bundle take at most."""
-    return header.length + header.subject_len * record_size(8)
+    return header.length + header.subject_len * (record_size(8) + header.header_len)
 
 
 @cython.cfunc
@@ -62,23 +63,32 @@ def unbundle(
     at: cython.Py_ssize_t,
     sequence: cython.ulonglong,
 ) -> cython.void:
-    """Make the record of the message `at` bytes behind a bundle's begin, as the writer does."""
+    """Make the record of the message `at` bytes behind a bundle's begin, as the writer does: of the
+    checksum's field, which says how much of the subject is the stem, too."""
     bundle: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), record)
     header: cython.pointer(RecordHeader) = cython.cast(cython.pointer(RecordHeader), made)
     start: cython.Py_ssize_t = at + cython.sizeof(Bundled)
+    left: cython.uint = 0
+    front: cython.uint = 0
     header_len: cython.ushort = 0
+    rest: cython.p_uchar = made + HEADER_BYTES
     head: Bundled
     memcpy(cython.address(head), record + at, cython.sizeof(Bundled))
     if head.flags & BUNDLED_HEADERS:
         memcpy(cython.address(header_len), record + start, 2)
         start += 2
         head.length -= 2
-    memset(made, 0, record_size(head.length))
+    if head.flags & BUNDLED_STEM and bundle.header_len:
+        front = record[HEADER_BYTES]
+        left = bundle.header_len - 1
+    if front > left or left > head.subject_len:
+        front = left = 0
+    memset(made, 0, record_size(left + head.length))
     header.kind = KIND_MESSAGE
     header.flags = head.flags & (FLAG_SEALED | FLAG_COMPRESSED)
     if head.flags & BUNDLED_ERASED:
         header.flags = FLAG_ERASED
-    header.length = head.length
+    header.length = left + head.length
     header.subject_len = head.subject_len
     header.header_len = header_len
     header.sequence = sequence
@@ -87,5 +97,13 @@ def unbundle(
     header.segment = bundle.segment
     header.offset = cython.cast(cython.uint, bundle.offset + at)
     header.chain = bundle.offset
-    memcpy(made + HEADER_BYTES, record + start, head.length)
-    header.body_crc = crc32c(0, made + HEADER_BYTES, head.length)
+    header.header_crc = left
+    if left:
+        memcpy(rest, record + HEADER_BYTES + 1, front)
+        memcpy(rest + front, record + start, head.subject_len - left)
+        rest += head.subject_len
+        memcpy(rest - (left - front), record + HEADER_BYTES + 1 + front, left - front)
+        start += head.subject_len - left
+        head.length -= cython.cast(cython.ushort, head.subject_len - left)
+    memcpy(rest, record + start, head.length)
+    header.body_crc = crc32c(0, made + HEADER_BYTES, header.length)

@@ -329,7 +329,7 @@ def test_a_half_overwritten_record_is_no_damage(harness: Harness, where: str, ke
         segment = next(s for s in harness.node.log.live if s.number == location.number)
         path = segment.slot.path
         if location.where == IN_BUNDLE:
-            new = in_bundle(segment, intent.stream, location, store.seed).new
+            new = in_bundle(segment, intent.stream, location, store.seed).parts[0][1]
     harness.crash()
     with path.open("r+b") as file:
         file.seek(location.offset)

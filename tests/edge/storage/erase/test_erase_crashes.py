@@ -46,7 +46,7 @@ class Script:
 
     def fill(self, count: int) -> None:
         for n in range(count):
-            self.store.add_message(b"s.%d" % (n % 7), b"%04d" % n + b"x" * 100)
+            self.store.add_message(b"some.place.%d" % (n % 7), b"%04d" % n + b"x" * 100)
         self.harness.commit()
 
     def begin(self) -> None:

@@ -162,16 +162,21 @@ def bundled(rows: list[Row]) -> list[Row]:
     for row in rows:
         if row["kind"] != 16:
             continue
-        row["messages"], at, body = [], 0, row["body"]
+        row["messages"], at, body = [], row["lengths"][1], row["body"]
         while at < len(body):
             length, first, flags, later, check = struct.unpack_from("<HBBII", body, at)
             sequence = row["sequence"] + len(row["messages"])
             place = struct.pack("<QII", sequence, row["segment"], row["offset"] + 64 + at)
             text = body[at + 12 : at + 12 + length]
-            assert crc(crc(crc(0, place), body[at : at + 8]), text) == check
+            stem = body[: row["lengths"][1]] if flags & 16 else b""
+            assert crc(crc(crc(crc(0, place), body[at : at + 8]), stem), text) == check
             second = 0
             if flags & 1:
                 second, text = struct.unpack_from("<H", text)[0], text[2:]
+            if stem:
+                front, back = stem[1 : 1 + stem[0]], stem[1 + stem[0] :]
+                middle = first - len(front) - len(back)
+                text = front + text[:middle] + back + text[middle:]
             flags = 0x8000 if flags & 2 else flags & 12
             parts = (text[:first], text[first : first + second], text[first + second :])
             message = {"kind": 1, "flags": flags, "sequence": sequence, "body": text}
@@ -320,7 +325,7 @@ class Decoder:
         self.keys: dict[int, Keys] = {}
         self.root = store_dir / "jetstream"
         identity = json.loads(two_slot(self.root / "HEADWATER"))
-        assert identity["format"] in (1, 2, 3)
+        assert identity["format"] in (1, 2, 3, 4)
         self.seed = crc(0, bytes.fromhex(identity["node_id"]))
         self.streams: dict[int, dict[int, Row]] = {}
         self.names: dict[int, str] = {}

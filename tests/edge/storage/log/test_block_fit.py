@@ -42,3 +42,11 @@ def test_a_batch_ends_where_no_later_end_is_cheaper(record: int, footers: int) -
 )
 def test_what_is_expected_decides(size: int, records: int, more: float, fits: bool) -> None:
     assert fits_best(size, records, 208, more) is fits
+
+
+def test_what_is_there_once_counts_no_record() -> None:
+    """Eight messages in four blocks cost as much as ten in five: no reason to wait, as the tenth
+    may come too late. With the header in each of them, ten would seem to be cheaper."""
+    once, each = 93, 216
+    assert fits_best(once + 8 * each, 8, 208, 2.0 * each, once)
+    assert not fits_best(once + 7 * each, 7, 208, 3.0 * each, once)

@@ -42,10 +42,12 @@ def plain(tmp_path: Path) -> Iterator[Harness]:
 
 
 def trickle(harness: Harness, store: object, count: int, each: int = 10) -> None:
-    """Messages that come one by one, so many for each sync."""
+    """Messages that come one by one, so many for each sync. By turns their subjects are short and
+    begin with the same."""
     for n in range(count):
         headers = b"NATS/1.0\r\nN: %d\r\n\r\n" % n if n % 3 == 0 else b""
-        store.add_message(b"s.%d" % (n % 5), b"%08d" % n + b"payload " * (n % 20), headers)
+        subject = b"%s.%d" % ((b"s", b"plant.machine")[n // 40 % 2], n % 5)
+        store.add_message(subject, b"%08d" % n + b"payload " * (n % 20), headers)
         harness.kernel.turn()
         if n % each == each - 1:
             harness.commit()
@@ -99,7 +101,7 @@ def test_an_independent_decoder_reads_bundles(plain: Harness) -> None:
     rows = decoder.streams[store.stream_id]
     assert {n: row["parts"] for n, row in rows.items()} == want
     identity = json.loads(two_slots(plain.directory / "jetstream" / "HEADWATER")[1])
-    assert identity["format"] == 3
+    assert identity["format"] == 4
 
 
 def test_streams_that_take_turns_get_records_of_their_own(plain: Harness) -> None:
@@ -209,7 +211,7 @@ def test_an_older_store_goes_over_after_a_while() -> None:
     began = after.loop.time()
     after.loop.run_until(lambda: after.node.log.bundles)
     assert after.loop.time() - began >= BUNDLES_AFTER - 1
-    assert after.node.directory.format == 3
+    assert after.node.directory.format == 4
     after.close()
     last = TwinHarness(harness.disk, gathered=True)
     last.open()

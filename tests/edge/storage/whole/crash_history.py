@@ -133,7 +133,7 @@ class History:
         for i in range(count):
             self.n += 1
             row = (
-                b"s.%d" % (self.n % 5),
+                b"site.%d" % (self.n % 5),
                 b"NATS/1.0\r\nN: %d\r\n\r\n" % self.n if self.n % 3 == 0 else b"",
                 b"payload %d " % self.n * (self.n % 7),
             )
@@ -224,7 +224,7 @@ class History:
             self.commit()
         self.settle()
         self.purge(b, below=20)
-        self.purge(c, b"s.2")
+        self.purge(c, b"site.2")
         self.update_meta(a, b'{"name":"S","v":2}')
         self.publish(b, 20)
         self.commit()
