@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 
 from headwater.edge.conf.options import TLSOptions
+from tests.dial import dial
 from tests.operator_realm import TIMEOUT, Raw
 
 DOORS = ("client", "tls", "websocket")
@@ -37,7 +38,7 @@ class Through(Raw):
         if door == "client":
             super().__init__(port)
             return
-        outside = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
+        outside = dial(port, TIMEOUT)
         self.socket, inside = socket.socketpair()
         self.socket.settimeout(TIMEOUT)
         self.file = self.socket.makefile("rb")

@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import json
-import socket
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -20,6 +19,7 @@ from headwater.security.claims import (
     UserClaims,
 )
 from headwater.security.nkeys import KeyPair
+from tests.dial import dial
 
 TIMEOUT = 5.0
 SERVERS = ("headwater", "nats-server")
@@ -102,7 +102,7 @@ class Raw:
     """A connection that speaks the text protocol line by line."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
+        self.socket = dial(port, TIMEOUT)
         self.file = self.socket.makefile("rb")
         self.info: dict[str, Any] = json.loads(self.file.readline()[5:])
 

@@ -240,14 +240,12 @@ class OriginDriver:
         self.manager = manager
         self.stream = stream
         config = stream.config
-        if config.mirror is not None:
-            self.followers = [OriginFollower(self, config.mirror, mirror=True)]
-        else:
-            self.followers = [
-                OriginFollower(self, source, mirror=False) for source in config.sources
-            ]
-        self._by_name = {follower.name: follower for follower in self.followers}
-        self._origins = Counter(follower.source.name for follower in self.followers)
+        self._sources = [*config.sources] if config.mirror is None else [config.mirror]
+        self.followers: list[OriginFollower] = []
+        """Of the first sources, in their order. `start` makes the others in later rounds."""
+        self._by_name: dict[str, OriginFollower] = {}
+        self._origins = Counter(source.name for source in self._sources)
+        self._follow_up_to(STARTED_AT_ONCE)
         self.near = False
         """A mirror has had nearly all that its origin has: it may answer in the origin's place."""
         self._stopped = False
@@ -260,13 +258,22 @@ class OriginDriver:
         self.stream.store.listen(self._confirmations, NewsStage.ORIGINS)
         self._start_from(0)
 
+    def _follow_up_to(self, count: int) -> None:
+        """Make followers of sources until there are so many, or one of each."""
+        mirror = self.stream.config.mirror is not None
+        for source in self._sources[len(self.followers) : count]:
+            follower = OriginFollower(self, source, mirror=mirror)
+            self.followers.append(follower)
+            self._by_name[follower.name] = follower
+
     def _start_from(self, first: int) -> None:
         """Start followers from that place on, some in each round of the loop."""
         if self._stopped:
             return
+        self._follow_up_to(first + STARTED_AT_ONCE)
         for follower in self.followers[first : first + STARTED_AT_ONCE]:
             follower.start()
-        if first + STARTED_AT_ONCE < len(self.followers):
+        if first + STARTED_AT_ONCE < len(self._sources):
             self.stream.kernel.loop.call_soon(self._start_from, first + STARTED_AT_ONCE)
 
     def stop(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.servers import Recipe, Server, free_port, program
+from tests.dial import dial
 from tests.measuring import within
 from tests.operator_realm import Raw
 
@@ -61,7 +62,7 @@ class Attacked:
 
     def open(self, listener: str = "client") -> socket.socket:
         """A fresh socket to a listener."""
-        return socket.create_connection(("127.0.0.1", self.ports[listener]), 10)
+        return dial(self.ports[listener], 10)
 
     def login(self, user: str = "a", **fields: Any) -> Raw:
         """A client that has logged in."""

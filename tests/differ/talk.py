@@ -1,9 +1,9 @@
 """A raw connection to one server: bytes out, frames in."""
 
 import contextlib
-import socket
 import time
 
+from tests.dial import dial
 from tests.differ.frames import Frame, frames
 
 QUIET_S = 0.08
@@ -17,8 +17,7 @@ class Talk:
     """One connection; `closed` once the server has ended it."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 5)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = dial(port, 5)
         self.buffer = bytearray()
         self.closed = False
         self.silent = False

@@ -29,6 +29,7 @@ from headwater.security.claims import AccountClaims, UserBody, UserClaims
 from headwater.security.errors import JWTError
 from headwater.security.gateway_roles import enrolment_scope
 from headwater.security.nkeys import KeyPair
+from tests.dial import dial
 from tests.fuzz.corpus import FOLDER, Case, cases, varied
 from tests.operator_realm import Raw
 from tests.turns import CountedNode
@@ -92,7 +93,7 @@ class Running(CountedNode):
     def say(self, listener: str, data: bytes) -> bytes:
         """What is answered to these bytes, until the node closes or `data`'s end is reached."""
         got = b""
-        with socket.create_connection(("127.0.0.1", self.port(listener)), 5) as link:
+        with dial(self.port(listener), 5) as link:
             link.settimeout(5)
             with contextlib.suppress(OSError):
                 link.sendall(data)

@@ -2,12 +2,12 @@
 
 import json
 import re
-import socket
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
 from bench.servers import Recipe, Server, program
+from tests.dial import dial
 
 PATIENCE_S = 20
 """How long a server may take to say what it is expected to say."""
@@ -39,7 +39,7 @@ class Line:
     """A raw connection. What is said is what the server sends, line by line, without its INFO."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+        self.socket = dial(port, PATIENCE_S)
         self.reader = self.socket.makefile("rb")
         text = self.reader.readline()
         self.refused = "" if text.startswith(b"INFO ") else text.decode().rstrip("\r\n")

@@ -5,13 +5,13 @@ expects exactly that line, `a=` lines may come in any order (frame and payload s
 `a!` expects the connection to end.
 """
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bench.servers import Recipe, Server, program
+from tests.dial import dial
 
 FLAGS = ("-a", "127.0.0.1", "-p", "{port}")
 PLAIN = {
@@ -25,7 +25,7 @@ class Wire:
     """A raw connection that reads lines."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 5)
+        self.socket = dial(port, 5)
         self.reader = self.socket.makefile("rb")
         assert self.line().startswith("INFO ")
 

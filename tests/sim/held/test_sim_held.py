@@ -65,7 +65,7 @@ def test_who_is_asked_to_leave_before_it_takes_anything_refuses_nobody() -> None
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:
-    assert STORIES.repeats(7, 30)
+    assert STORIES.repeats(7, 15)
 
 
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.name in SAMPLE], ids=lambda b: b.name)

@@ -4,10 +4,10 @@ import base64
 import contextlib
 import json
 import re
-import socket
 from collections.abc import Iterator
 from typing import Any
 
+from tests.dial import dial
 from tests.edge.broker.authorize.worlds import World, key, named, user_token
 
 TIMEOUT_S = 5.0
@@ -26,7 +26,7 @@ class Wire:
 
     def __init__(self, port: int, world: World, each: dict[str, Any] | None) -> None:
         """Log in as a user, or as nobody in particular."""
-        self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+        self.socket = dial(port, TIMEOUT_S)
         self.reader = self.socket.makefile("rb")
         self.messages: list[tuple[str, str, str, str]] = []
         """Subject, sid, reply and text of each message."""

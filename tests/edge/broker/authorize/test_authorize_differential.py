@@ -4,12 +4,12 @@ import asyncio
 import json
 import os
 import random
-import socket
 from typing import Any
 
 import pytest
 
 from bench.servers import Recipe, Server, program
+from tests.dial import dial
 
 SEEDS = range(1, 1 + int(os.environ.get("HEADWATER_EXAMPLES", "2")))
 """Configurations, each with USERS * DECISIONS operations and what is delivered; more by
@@ -115,7 +115,7 @@ class Wire:
     """A user's connection."""
 
     def __init__(self, port: int, name: str) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 5)
+        self.socket = dial(port, 5)
         self.reader = self.socket.makefile("r", newline="\r\n")
         options = {"verbose": False, "user": name, "pass": "p"}
         self.ask(f"CONNECT {json.dumps(options)}\r\n")
