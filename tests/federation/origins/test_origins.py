@@ -13,6 +13,7 @@ from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
 from headwater.edge.node.node import Node
 from headwater.federation.origins import origin_follower
 from headwater.federation.origins.origin_cursor import Cursor
+from headwater.federation.origins.origin_driver import STARTED_AT_ONCE
 from tests.edge.jetstream.backup.test_stream_backup import Backup
 from tests.federation.lab import Lab, RealServer, client_port, free_port, leaf_service
 from tests.waiting import until
@@ -290,6 +291,23 @@ async def test_a_source_tells_constant_values_by_their_times(
     await pair.holds("ALL", *[7] * (20 + grown))
     await send(2)
     await pair.holds("ALL", *[7] * (22 + grown))
+
+
+async def test_the_last_of_many_sources_is_copied(lab: Lab) -> None:
+    """Those behind the first get their followers later, so that none holds the loop for long."""
+    pair = await Pair(lab).start("headwater")
+    await pair.origin(0, 3)
+    names = [f"NONE{number}" for number in range(2 * STARTED_AT_ONCE)]
+    sources = [*(StreamSource(name=name) for name in names), SOURCE]
+    made = await pair.here.add_stream(StreamConfig(name="MANY", sources=sources))
+    await pair.holds("MANY", 0, 1, 2)
+    info = await pair.here.stream_info("MANY")
+    for each in (made, info):
+        assert [source.name for source in each.sources] == [*names, "ORIGIN"]
+    driver = pair.stream("MANY").origin_driver
+    assert [each.source.name for each in driver.followers] == [*names, "ORIGIN"]
+    await pair.here.delete_stream("MANY")
+    assert {each.phase for each in driver.followers} == {"stopped"}
 
 
 async def test_a_source_finds_where_histories_part(lab: Lab) -> None:
