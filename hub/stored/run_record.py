@@ -11,6 +11,7 @@ folder has another file, or one that was changed later: what an old copy has is 
 Nothing is synced: after a failure of the machine the record is good for nothing.
 """
 
+import errno
 import struct
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from headwater.hub.stored.directory_disk import DirectoryDisk
 
 RECORD, MARK = "run", "run.mark"
 HEAD = struct.Struct("<QQQQ")
+FULL = (errno.ENOSPC, errno.EDQUOT)
 RUN_OF_MACHINE = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -45,14 +47,19 @@ class RunRecord:
         return self._disk.read(RECORD) == self._encoded(boot)
 
     def begin(self, boot: int) -> None:
-        """Record the start `boot`. Raises OSError."""
+        """Record the start `boot`. On a full disk nothing is recorded, and the next start knows as
+        little as after a failure of the machine. Raises OSError."""
         if not self._run:
             return
         for name in (RECORD, MARK):
             if name in self._disk.names():
                 self._disk.remove(name)
-        self._disk.write(MARK, 0, b"\n")
-        self._disk.write(RECORD, 0, self._encoded(boot))
+        try:
+            self._disk.write(MARK, 0, b"\n")
+            self._disk.write(RECORD, 0, self._encoded(boot))
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
 
     def _encoded(self, boot: int) -> bytes:
         return HEAD.pack(boot, *self._disk.place(MARK)) + self._run

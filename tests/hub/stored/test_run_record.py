@@ -1,10 +1,12 @@
 """A node that was killed knows that its machine ran on, and is not fooled by copies."""
 
+import contextlib
 import shutil
 from pathlib import Path
 
 from headwater.hub.stored.directory_disk import DirectoryDisk
 from headwater.hub.stored.run_record import RunRecord, run_of_machine
+from tests.small_device import small_device
 
 RUN = b"a run"
 
@@ -64,3 +66,19 @@ def test_a_torn_record_is_none(tmp_path: Path) -> None:
     assert record(folder).continues(7)
     (folder / "run.mark").unlink()
     assert not record(folder).continues(7)
+
+
+def test_a_full_disk_ends_no_start(tmp_path: Path) -> None:
+    """Nothing is recorded then: the next start asks the others."""
+    (tmp_path / "mount").mkdir()
+    with small_device(tmp_path / "mount", 1) as device:
+        folder = device / "raft"
+        made, filler = record(folder), device / "foreign"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        made.begin(7)
+        assert not record(folder).continues(7)
+        filler.unlink()
+        record(folder).begin(8)
+        assert record(folder).continues(8)
