@@ -11,7 +11,7 @@ from headwater.spark.read.blocks import Wanted, block_request, read_block
 from headwater.spark.read.consumer_fetch import check_end
 from headwater.spark.read.planning import SequenceRange
 from headwater.spark.wire.connection import Connection
-from headwater.spark.wire.kept import kept_connection
+from headwater.spark.wire.kept_connection import kept_connection
 from headwater.spark.wire.wire_reader import Columns, Frame, WireReader
 
 #: Bytes asked for at once; so much is on the way while Spark is busy.

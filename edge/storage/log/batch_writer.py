@@ -105,33 +105,13 @@ def fill_record(
 @cython.exceptval(check=False)
 def common_length(
     one: cython.p_const_uchar,
-    one_len: cython.Py_ssize_t,
     other: cython.p_const_uchar,
-    other_len: cython.Py_ssize_t,
+    step: cython.Py_ssize_t,
+    room: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Bytes that both begin with."""
+    """How many bytes, `room` at most, are the same from both places on, in steps of 1 or -1."""
     count: cython.Py_ssize_t = 0
-    while count < one_len and count < other_len and one[count] == other[count]:
-        count += 1
-    return count
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def common_end(
-    one: cython.p_const_uchar,
-    one_len: cython.Py_ssize_t,
-    other: cython.p_const_uchar,
-    other_len: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
-    """Bytes that both end with."""
-    count: cython.Py_ssize_t = 0
-    while (
-        count < one_len
-        and count < other_len
-        and one[one_len - 1 - count] == other[other_len - 1 - count]
-    ):
+    while count < room and one[count * step] == other[count * step]:
         count += 1
     return count
 
@@ -345,6 +325,7 @@ class BatchWriter:
         """Begin a bundle; its first message has a body of `length` bytes. How all subjects of the
         stream's last bundle began and ended, as far as this one does, is its stem. Raises
         StoreFull, StoreFailed."""
+        subject_len: cython.Py_ssize_t = m.subject_len
         stem: cython.Py_ssize_t = 0
         front: cython.Py_ssize_t = 0
         back: cython.Py_ssize_t = 0
@@ -353,18 +334,18 @@ class BatchWriter:
         if (
             self.stems
             and self.common_stream == store.stream_id
-            and length == cython.cast(cython.Py_ssize_t, m.subject_len) + m.size
+            and length == subject_len + m.size
         ):
-            front = common_length(self.common, self.common_front, m.subject, m.subject_len)
-            back = common_end(
-                self.common + self.common_len - self.common_back,
-                self.common_back,
-                m.subject + front,
-                m.subject_len - front,
+            front = common_length(self.common, m.subject, 1, min(self.common_front, subject_len))
+            back = common_length(
+                self.common + self.common_len - 1,
+                m.subject + subject_len - 1,
+                -1,
+                min(self.common_back, subject_len - front),
             )
-            if front < m.subject_len:
+            if front < subject_len:
                 front -= digits(m.subject + front - 1, -1, front)
-                back -= digits(m.subject + m.subject_len - back, 1, back)
+                back -= digits(m.subject + subject_len - back, 1, back)
             if front + back >= STEM_MIN:
                 stem = 1 + front + back
         at = self.reserve(stem + cython.sizeof(Bundled) + HEADERS_BYTES + length, True)
@@ -381,7 +362,7 @@ class BatchWriter:
         if stem:
             at[HEADER_BYTES] = cython.cast(cython.uchar, front)
             memcpy(at + HEADER_BYTES + 1, m.subject, front)
-            memcpy(at + HEADER_BYTES + 1 + front, m.subject + m.subject_len - back, back)
+            memcpy(at + HEADER_BYTES + 1 + front, m.subject + subject_len - back, back)
         self.common_stream = 0
         self.bundle_at = self.active.end
         self.bundle_begin = self.bundle_end = cython.NULL
@@ -408,9 +389,14 @@ class BatchWriter:
             self.common_len = self.common_front = self.common_back = length
             memcpy(self.common, subject, length)
         else:
-            self.common_front = common_length(self.common, self.common_front, subject, length)
-            self.common_back = common_end(
-                self.common + self.common_len - self.common_back, self.common_back, subject, length
+            self.common_front = common_length(
+                self.common, subject, 1, min(self.common_front, length)
+            )
+            self.common_back = common_length(
+                self.common + self.common_len - 1,
+                subject + length - 1,
+                -1,
+                min(self.common_back, length),
             )
         if left < 0 or left > length:
             return 0

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.spark.errors import StreamRecreatedError
 from headwater.spark.source import HeadwaterSource
-from headwater.spark.wire import kept
+from headwater.spark.wire import kept_connection as kept
 from tests.spark.conftest import Server, start_server
 from tests.spark.cutting_proxy import CuttingProxy
 
