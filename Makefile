@@ -22,7 +22,7 @@ SANITIZED_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_cl
 	tests/edge/storage/erase/test_erase.py tests/edge/storage/log \
 	tests/edge/storage/directory
 
-.PHONY: arm64 differ python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet bench-links bench-spark clients client-suite clients-install client-javascript client-go client-rust client-java client-c damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-held sim-jetstream sim-links sim-mutants spark-cluster wheels clean
+.PHONY: arm64 differ python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet bench-links bench-spark clients client-suite clients-install client-javascript client-go client-rust client-java client-c damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-held sim-jetstream sim-links sim-mutants slow spark-cluster wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -53,8 +53,11 @@ check: $(STAMP) ext  ## Before each commit: lint, and tests of every package, in
 	@$(BIN)/python lint.py
 	@$(PYTEST) $(PARALLEL) @tests/check.txt --deselect $(LINT_TEST) $(ARGS)
 
-test: $(STAMP) ext  ## The whole test suite, in three processes; WORKERS=0 for one
-	@$(BIN)/python -m tests.second_look $(PARALLEL) $(ARGS)
+test: $(STAMP) ext  ## The test suite but for slow cases, in three processes; WORKERS=0 for one
+	@$(BIN)/python -m tests.second_look $(PARALLEL) -m "not slow" $(ARGS)
+
+slow: $(STAMP) ext  ## The slow cases that `make test` leaves out
+	@$(BIN)/python -m tests.second_look $(PARALLEL) -m slow $(ARGS)
 
 lint: $(STAMP)  ## ruff and mypy
 	@$(BIN)/python lint.py

@@ -59,6 +59,7 @@ STUCK_SECONDS = 60.0
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: measures time or loads every core; runs by itself")
+    config.addinivalue_line("markers", "slow: left to `make slow`; see tests/slow.py")
     config.addinivalue_line("markers", "fresh: draws a new seed; a failure gets no second look")
     config.pluginmanager.register(InternalErrors())
     if given := getattr(config, "workerinput", {}).get("locks"):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests import second_look
+from tests.slow import one_in
 
 ONCE = """
 import pathlib, pytest
@@ -45,15 +46,18 @@ def test_an_error_of_pytest_is_no_success(suite: Path) -> None:
 
 @pytest.mark.parametrize(
     ("tests", "status", "told"),
-    [
-        ([WELL], 0, []),
-        ([WELL, ONCE], 0, ["test_1.py::test_fails_once"]),
-        ([WELL, ONCE, ALWAYS], 1, ["test_1.py::test_fails_once"]),
-        ([WELL, FRESH], 1, []),
-        ([WELL] + [ALWAYS] * (second_look.FAILURES_MAX + 1), 1, []),
-        ([WELL, ONCE, CRASH, *[WELL] * 6], 1, []),
-    ],
-    ids=["well", "once", "again", "fresh", "many", "crash"],
+    one_in(
+        3,
+        [
+            ([WELL, ONCE, ALWAYS], 1, ["test_1.py::test_fails_once"]),
+            ([WELL, ONCE], 0, ["test_1.py::test_fails_once"]),
+            ([WELL], 0, []),
+            ([WELL, FRESH], 1, []),
+            ([WELL] + [ALWAYS] * (second_look.FAILURES_MAX + 1), 1, []),
+            ([WELL, ONCE, CRASH, *[WELL] * 6], 1, []),
+        ],
+    ),
+    ids=["again", "once", "well", "fresh", "many", "crash"],
 )
 def test_a_second_look(
     suite: Path, capfd: pytest.CaptureFixture[str], tests: list[str], status: int, told: list[str]

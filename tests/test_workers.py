@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.slow import shared
+
 ROOT = Path(__file__).parents[1]
 FILES = 12
 
 
 @pytest.mark.parametrize("crashing", [(0,), (2, 3, 9)])
-@pytest.mark.parametrize("tests", [1, 2, 7])
+@pytest.mark.parametrize("tests", shared([1, 2, 7], lambda tests: tests == 2))
 def test_a_crash_costs_one_test(tmp_path: Path, crashing: tuple[int, ...], tests: int) -> None:
     for number in range(FILES):
         lines = [f"def test_{test}(): pass" for test in range(tests)]

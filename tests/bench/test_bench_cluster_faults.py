@@ -6,6 +6,7 @@ import pytest
 
 from bench.cluster.faults import FAULTS, NETWORK, Outcome, Plan, run, table
 from bench.cluster.namespaces import NoNamespaces
+from tests.slow import slow
 
 
 def tiny(path: Path) -> Plan:
@@ -25,6 +26,7 @@ async def test_headwater_keeps_its_promises(tmp_path: Path, fault: str) -> None:
     assert outcome.gets > 0, "none of them is old"
 
 
+@slow
 async def test_a_leader_that_was_stopped_hands_out_nothing_that_is_done(tmp_path: Path) -> None:
     outcome = await run("pauses", "headwater", Plan(2, seconds=4.0, parent=tmp_path))
     assert outcome.acked > 0

@@ -8,13 +8,14 @@ import pytest
 from bench.links.__main__ import SIZES, tell
 from bench.links.required import REQUIRED, required
 from bench.links.rows import ROWS
+from tests.slow import shared
 
 FIGURES = {
     "mirror": 2, "source": 2, "sources": 1, "slow": 3, "telemetry": 2, "fast": 1, "heal": 2,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", shared(ROWS, lambda name: name != "slow"))
 async def test_each_row_gives_its_figures(name: str) -> None:
     found = await ROWS[name]("ours", "ours", SIZES["tiny"])
     assert len(found) == FIGURES[name]

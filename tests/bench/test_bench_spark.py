@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.spark.rows import Figure
+from bench.spark.rows import ROWS, Figure
 from tests.jvms import quick_jvms
+from tests.slow import one_in
 
 FIGURES = (19, 20)
 """The second where the system lets a share of the cores be given."""
@@ -16,15 +17,18 @@ LIMIT_S = 400
 
 
 @pytest.mark.timeout(LIMIT_S)
-def test_every_row_gives_its_figures(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", one_in(2, [["raw", "filter", "microbatch"], list(ROWS)]))
+def test_every_row_gives_its_figures(tmp_path: Path, rows: list[str]) -> None:
     record = tmp_path / "figures.json"
     command = [sys.executable, "-m", "bench.spark", "--size", "tiny", "--json", str(record)]
+    command += [f"--only={row}" for row in rows]
     done = subprocess.run(
         command, env=quick_jvms(), capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(record.read_text())
-    assert len(figures) in FIGURES
+    assert len(rows) < len(ROWS) or len(figures) in FIGURES
+    assert len(figures) >= len(rows)
     assert all(one["value"] > 0 and one["title"] in done.stdout for one in figures)
 
 

@@ -15,6 +15,7 @@ from nats.js.errors import BadRequestError, ServerError
 from headwater.edge.node.node import Node
 from tests.federation.lab import JETSTREAM, Lab, client_port, free_port, leafs, wired
 from tests.measuring import within
+from tests.slow import one_in, slow
 from tests.waiting import until, until_state
 
 RATE = 256 * 1024
@@ -87,7 +88,7 @@ async def busy(lab: Lab, chosen_by: str) -> Busy:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("chosen_by", ["origin", "mirror"])
+@pytest.mark.parametrize("chosen_by", one_in(2, ["origin", "mirror"]))
 async def test_alarms_pass_bulk(lab: Lab, chosen_by: str) -> None:
     """Bursts of alarms are there at once when somebody says that they go first, and wait for what
     the line holds otherwise."""
@@ -102,6 +103,7 @@ async def test_alarms_pass_bulk(lab: Lab, chosen_by: str) -> None:
     assert line.made_anew() == 0
 
 
+@slow
 @pytest.mark.alone
 async def test_what_is_fresh_passes_history(lab: Lab) -> None:
     """A mirror that has all but the newest message does not wait for others that catch up, and one

@@ -12,6 +12,7 @@ from nats.aio.client import Client
 from nats.js.errors import NoStreamResponseError
 
 from tests.hub.api.beside import Nodes, at_both, led, ours, their_nodes
+from tests.slow import slow
 from tests.waiting import connected, until
 
 MESSAGES = 30
@@ -178,6 +179,7 @@ async def replicas_story(port: int, percent: int) -> list[Any]:
     return seen
 
 
+@slow
 async def test_replicas_of_a_mirror_answer_in_the_place_of_its_origin(tmp_path: Path) -> None:
     """Of a nats-server's four that answer any one does, and here the client's own node."""
     seen = ["n2", "n1", "n2"]

@@ -15,6 +15,7 @@ from bench.cluster.nodes import SERVERS, ClusterNodes, leader_of, whole
 from headwater.hub.streams import absences
 from tests.hub.cluster.one_stream import STREAM, begun
 from tests.hub.lab import Lab, api
+from tests.slow import one_in
 from tests.waiting import until
 
 GENTLE = 'lame_duck_duration: "30s"\nlame_duck_grace_period: "100ms"\n'
@@ -324,7 +325,7 @@ async def test_a_killed_leader_costs_what_was_on_its_way_to_it(tmp_path: Path) -
         assert all(found[sequence] == body for sequence, body in load.acked)
 
 
-@pytest.mark.parametrize("way", ["lame duck", "stop"])
+@pytest.mark.parametrize("way", one_in(2, ["stop", "lame duck"]))
 async def test_a_rolling_restart_shows_as_reconnects(tmp_path: Path, way: str) -> None:
     """Clients of the node that leaves lose no answer either."""
     reconnects = 0

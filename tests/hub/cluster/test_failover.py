@@ -4,11 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
+import pytest
+
 from bench.cluster.nodes import SERVERS, ClusterNodes, leader_of, whole
 from bench.servers import Server
 from tests.hub.cluster import consumer_stories, stream_stories
 from tests.hub.cluster.failover_world import World, until
 from tests.hub.cluster.stream_stories import Story
+from tests.slow import one_in
 
 Fault = Callable[[ClusterNodes, int], Awaitable[None]]
 
@@ -18,8 +21,10 @@ async def kill(nodes: ClusterNodes, index: int) -> None:
     nodes.kill(index)
 
 
-async def play(path: Path, classes: Iterable[type[Story]], fault: Fault = kill) -> World:
-    """Let stories work while each node has the fault once, and judge them at the end."""
+async def play(
+    path: Path, classes: Iterable[type[Story]], count: int, fault: Fault = kill
+) -> World:
+    """Let stories work while so many nodes have the fault in turn, and judge them at the end."""
     with ClusterNodes(SERVERS["headwater"], parent=path) as nodes:
         nodes.start_all()
         await nodes.ready()
@@ -32,7 +37,7 @@ async def play(path: Path, classes: Iterable[type[Story]], fault: Fault = kill) 
                 async with asyncio.TaskGroup() as group:
                     for story in stories:
                         group.create_task(story.work())
-                    for index in range(nodes.size):
+                    for index in range(count):
                         await hurt(world, stories, index, fault)
                     world.halt.set()
                 for story in stories:
@@ -70,10 +75,12 @@ async def goes_on(stories: list[Story]) -> None:
     await until(more)
 
 
-async def test_streams(tmp_path: Path) -> None:
-    world = await play(tmp_path, stream_stories.STORIES)
-    assert world.reconnects >= len(world.clients) // 2
+@pytest.mark.parametrize("killed", one_in(2, [1, 3]))
+async def test_streams(tmp_path: Path, killed: int) -> None:
+    world = await play(tmp_path, stream_stories.STORIES, killed)
+    assert world.reconnects >= len(world.clients) * killed // 6
 
 
-async def test_consumers(tmp_path: Path) -> None:
-    await play(tmp_path, consumer_stories.STORIES)
+@pytest.mark.parametrize("killed", one_in(2, [1, 3]))
+async def test_consumers(tmp_path: Path, killed: int) -> None:
+    await play(tmp_path, consumer_stories.STORIES, killed)

@@ -11,6 +11,7 @@ from headwater.hub.node.service import ClusterService
 from tests.hub.cluster.one_stream import STREAM
 from tests.hub.cluster.test_absences import Load, stored
 from tests.hub.lab import Lab, api
+from tests.slow import one_in
 from tests.waiting import until
 
 ROUNDS = 5
@@ -26,7 +27,7 @@ def get(load: Load, client: Client, name: str) -> None:
     load.go_on(f"get {name}", one)
 
 
-@pytest.mark.parametrize("storage", ["file", "memory"])
+@pytest.mark.parametrize("storage", one_in(2, ["file", "memory"]))
 async def test_nobody_notices_that_a_stream_gets_replicas(lab: Lab, storage: str) -> None:
     await lab.formed()
     clients = [await lab.connect(index) for index in range(3)]

@@ -8,6 +8,7 @@ from nats.aio.client import Client
 
 from tests.hub.cluster.test_moves import R, Traffic, nodes_of
 from tests.hub.lab import Lab, api
+from tests.slow import one_in
 from tests.waiting import until
 
 STEPS = (3, 5, 3, 1, 3)
@@ -31,7 +32,7 @@ async def has(client: Client, replicas: int) -> bool:
     return len(nodes_of(answer)) == replicas and all(row["current"] for row in rows)
 
 
-@pytest.mark.parametrize("storage", ["file", "memory"])
+@pytest.mark.parametrize("storage", one_in(2, ["file", "memory"]))
 async def test_a_stream_gets_more_and_fewer_replicas_under_load(five: Lab, storage: str) -> None:
     client = await five.connect(0)
     fields = {**R, "storage": storage, "num_replicas": 1}

@@ -6,6 +6,7 @@ import pytest
 from nats.js.client import JetStreamContext
 
 from bench.cluster.nodes import SERVERS, ClusterNodes, insist, whole
+from tests.slow import one_in
 
 COUNT = 200
 
@@ -17,7 +18,7 @@ async def check(js: JetStreamContext) -> None:
     assert (await js.publish("s", b"more", timeout=20)).seq == COUNT + 1
 
 
-@pytest.mark.parametrize("lost", ["away", "emptied"])
+@pytest.mark.parametrize("lost", one_in(2, ["emptied", "away"]))
 async def test_a_majority_of_killed_nodes_is_enough(tmp_path: Path, lost: str) -> None:
     with ClusterNodes(SERVERS["headwater"], parent=tmp_path) as nodes:
         nodes.start_all()

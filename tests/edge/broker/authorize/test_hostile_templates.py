@@ -15,7 +15,7 @@ from tests.edge.broker.authorize.hostile_templates import (
 )
 from tests.operator_realm import SERVERS, recipe
 
-COUNT = int(os.environ.get("HEADWATER_TEMPLATES", "1500"))
+COUNT = int(os.environ.get("HEADWATER_TEMPLATES", "600"))
 """Of some 18,000 cases."""
 
 

@@ -16,6 +16,7 @@ from nats.js.errors import APIError
 
 import headwater.edge
 from headwater.edge.embedded.embedded_node import EmbeddedNode
+from tests.slow import shared
 
 MIB = 1 << 20
 
@@ -42,7 +43,8 @@ async def test_an_empty_store_takes_little_of_the_device(tmp_path: Path, profile
 
 
 @pytest.mark.parametrize(
-    ("size", "streams"), [(200, 4), (900, 1), (6000, 4), (60_000, 1)]
+    ("size", "streams"),
+    shared([(200, 4), (900, 1), (6000, 4), (60_000, 1)], lambda case: case[0] > 200),
 )
 async def test_a_full_store_keeps_to_its_bound(tmp_path: Path, size: int, streams: int) -> None:
     """The bound is `max_file` and a tenth, whatever the messages are like, and nothing is refused

@@ -12,7 +12,7 @@ from tests.edge.storage.whole.crash_history import History, check
 
 WHOLE = os.environ.get("HEADWATER_DAMAGE") == "all"
 # Every how many-th crash point the suite takes, and the seeds of power cuts that keep a part.
-STRIDE = 1 if WHOLE else 6
+STRIDE = 1 if WHOLE else 16
 SEEDS = range(1, 17) if WHOLE else range(1, 3)
 # Moments that are kept in memory at once.
 CHUNK = 200

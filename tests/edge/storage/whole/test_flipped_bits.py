@@ -16,7 +16,7 @@ from tests.edge.storage.whole.small_stores import Harm, Truth, examine, stopped
 
 DAMAGE = os.environ.get("HEADWATER_DAMAGE", "")
 # Every how many-th bit the suite takes: no multiple of eight, so that all bits of bytes are met.
-STRIDE = int(os.environ.get("HEADWATER_DAMAGE_STRIDE", "1" if DAMAGE else "149"))
+STRIDE = int(os.environ.get("HEADWATER_DAMAGE_STRIDE", "1" if DAMAGE else "443"))
 # Bytes around that are zero, too, where a byte is padding; and how many bytes one bit stands for.
 PADDING = 32
 PADDING_STRIDE = 61

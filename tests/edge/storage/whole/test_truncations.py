@@ -15,7 +15,7 @@ from tests.edge.storage.whole.small_stores import Truth, go_on, stopped
 
 # Every how many-th length the suite takes.
 WHOLE = os.environ.get("HEADWATER_DAMAGE") == "all"
-STRIDE = int(os.environ.get("HEADWATER_DAMAGE_STRIDE", "1" if WHOLE else "401"))
+STRIDE = int(os.environ.get("HEADWATER_DAMAGE_STRIDE", "1" if WHOLE else "1201"))
 
 
 def cut(truth: Truth, parts: tuple[str, ...], size: int) -> TwinFiles:
