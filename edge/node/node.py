@@ -87,6 +87,7 @@ class Node:
         self.callouts = _callouts(self, key)
         self.sessions.describe_node = ServerInfo(self).next
         self.started_ns = self.kernel.clock()
+        self._begun_ns = self.kernel.monotonic_ns()
         self.observations = Observations(self.kernel)
         self.sessions.observers.append(self.observations.tally)
         if not options.no_system_account:
@@ -95,6 +96,10 @@ class Node:
         self._stopped = asyncio.Event()
         self.shares = Shares(self)
         self._make_accounts()
+
+    def uptime_ns(self) -> int:
+        """How long it runs; setting the wall clock does not change it."""
+        return self.kernel.monotonic_ns() - self._begun_ns
 
     # --- accounts ---
 

@@ -54,6 +54,9 @@ class NodeView(Protocol):
     shares: Any
     """Imports and exports between accounts."""
 
+    def uptime_ns(self) -> int:
+        """How long it runs; setting the wall clock does not change it."""
+
     def account(self, name: str) -> Account:
         """The account of that name; made when it is first asked for."""
 

@@ -127,6 +127,7 @@ class Sessions:
             "ip": address[0] if address else "",
             "port": address[1] if len(address) > 1 else 0,
             "start": self.now_s(),
+            "opened_ns": self.kernel.monotonic_ns(),
             "kind": kind,
             "secure": False,
         }
@@ -233,6 +234,7 @@ class Sessions:
         detail = self._details.get(conn.cid, {})
         for key in _OF_OPEN_CONNS:
             detail.pop(key, None)
+        detail["lived_ns"] = self.kernel.monotonic_ns() - detail.get("opened_ns", 0)
         while len(self.closed) > self.options.max_closed_clients:
             forgotten, gone = self.closed.popitem(last=False)
             self._closed_bytes -= gone.sub_bytes
@@ -257,7 +259,8 @@ class Sessions:
         `fields` are those of CONNECT, which is answered unless it never came.
         """
         detail = self.detail(conn)
-        detail.setdefault("rtt_ns", round((self.now_s() - detail.get("start", 0.0)) * 1e9))
+        opened: int = detail.get("opened_ns", 0)
+        detail.setdefault("rtt_ns", self.kernel.monotonic_ns() - opened)
         if own := detail.get("own"):
             self._decided(conn, own, answer)
             return

@@ -64,6 +64,7 @@ class _Row:
     """One connection while the answer is made."""
 
     __slots__ = (
+        "_lived_ns",
         "conn",
         "detail",
         "last_ns",
@@ -82,7 +83,11 @@ class _Row:
         self.stop_ns: int = 0 if closed is None else nanoseconds(closed.stop)
         self.sub_count: int = len(conn.subs) if closed is None else closed.sub_count
         self.reason: str = "" if closed is None else closed.reason
-        self.last_ns: int = max(self.start_ns, conn.active_ns)
+        # Where the wall clock was set back, the start is ahead of now.
+        self.last_ns: int = max(min(self.start_ns, self.stop_ns or now_ns), conn.active_ns)
+        self._lived_ns: int = self.detail.get("lived_ns", 0)
+        if closed is None:
+            self._lived_ns = node.kernel.monotonic_ns() - self.detail.get("opened_ns", 0)
 
     def user(self) -> str:
         return user_name(self.conn)
@@ -91,7 +96,8 @@ class _Row:
         return "" if self.conn.account is None else str(self.conn.account.name)
 
     def lifetime_ns(self) -> int:
-        return (self.stop_ns or self.now_ns) - self.start_ns
+        """Setting the wall clock does not change it."""
+        return self._lived_ns
 
     def rtt_ns(self) -> int:
         return int(self.detail.get("rtt_ns", 0))

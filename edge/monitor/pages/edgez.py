@@ -51,7 +51,7 @@ class EdgeFacts:
             "name": node.server_name, "pid": os.getpid(), "version": VERSION,
             "up": len(up), "joined": bool(up) and not bad, "why": why,
             "links": links, "streams": _shown_streams(node), "backlog": self._backlog(node),
-            "origins": origins, "uptime": (node.kernel.now_ns - node.started_ns) / 1e9,
+            "origins": origins, "uptime": node.uptime_ns() / 1e9,
         }  # fmt: skip
 
     def _backlog(self, node: NodeView) -> dict[str, Any] | None:
@@ -60,7 +60,7 @@ class EdgeFacts:
         if not self.sent:
             return None
         messages = size = 0
-        oldest = 0
+        seconds = 0.0
         for stream in _streams(node):
             sent, state = self.sent.get(stream.name), stream.store.state()
             if sent is None or state["last_seq"] <= sent or not state["messages"]:
@@ -70,9 +70,11 @@ class EdgeFacts:
             share = waiting / span
             messages += round(state["messages"] * share)
             size += round(state["bytes"] * share)
-            first = stream.store.time_of(max(sent + 1, state["first_seq"]))
-            oldest = min(oldest, first) if oldest and first else oldest or first
-        seconds = max(0.0, (node.kernel.now_ns - oldest) / 1e9) if oldest else 0.0
+            first = max(sent + 1, state["first_seq"])
+            if stored := stream.store.time_of(first):
+                # By the age clock: what was stored in 1970 is not older than the gateway.
+                age = stream.timers.now() - stream.timers.age_start_of(first, stored)
+                seconds = max(seconds, age / 1e9)
         return {"messages": messages, "bytes": size, "seconds": seconds}
 
     def _count_sent(self, stream: Any) -> None:

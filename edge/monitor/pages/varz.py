@@ -43,7 +43,7 @@ def varz(node: NodeView) -> dict[str, Any]:
     fields.update(
         start=rfc3339(node.started_ns),
         now=rfc3339(now_ns),
-        uptime=uptime((now_ns - node.started_ns) / 1e9),
+        uptime=uptime(node.uptime_ns() / 1e9),
         mem=node.observations.process.memory(),
         cores=cores(),
         gomaxprocs=usable_cores(),

@@ -1,6 +1,9 @@
 """A running server whose machine's clock is set, and which is killed between."""
 
+import asyncio
+import json
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from nats.js.api import ConsumerConfig, StreamConfig
 from nats.js.errors import NotFoundError
 
 from bench.faults.set_clock import SetClock
-from tests.waiting import until_state
+from tests.waiting import until, until_state
 
 YEAR = 365 * 24 * 3600
 
@@ -96,4 +99,36 @@ async def test_consumers_go_on_while_the_clock_is_set(
     pulled = await client.jetstream().pull_subscribe("s", "pulls", config=consumer)
     (message,) = await pulled.fetch(1, timeout=10)
     await message.ack_sync()
+    await client.close()
+
+
+@pytest.mark.parametrize("clock", ["wall clock"], indirect=True)
+async def test_monitoring_counts_time_that_has_passed(
+    clock: SetClock, start_server: Callable[..., Any], tmp_path: Path
+) -> None:
+    clock.set(-int(time.time()) + 100)
+    config = tmp_path / "server.conf"
+    config.write_text("http: 127.0.0.1:-1\n")
+    server = start_server("-c", str(config))
+    port = next(row for row in server.log if "http monitor on" in row).split()[-1]
+
+    async def page(name: str) -> Any:
+        with await asyncio.to_thread(urllib.request.urlopen, f"http://{port}/{name}") as answer:
+            return json.load(answer)
+
+    async def one_is_left() -> bool:
+        return bool((await page("connz"))["num_connections"] == 1)
+
+    gone = await nats.connect(server.url)
+    client = await nats.connect(server.url)
+    for offset in (0, 10 * YEAR, -10 * YEAR):
+        clock.set(offset)
+        await client.flush()
+        assert (await page("edgez"))["uptime"] < 600
+        if not gone.is_closed:
+            await gone.close()
+            await until(one_is_left, "the other has closed")
+        for row in (await page("connz?state=all"))["connections"]:
+            assert "y" not in row["uptime"] + row["idle"] and "h" not in row["uptime"], row
+        assert "d" not in (await page("varz"))["uptime"]
     await client.close()
