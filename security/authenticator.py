@@ -304,7 +304,7 @@ class Authenticator:
         self, request: AuthRequest, user: UserClaims, account: AccountClaims, limits: UserLimits
     ) -> Identity:
         if jwt.expired(account, request.now):
-            raise AuthError("the account's token has expired")
+            raise AuthError(f"the account's token {jwt.why_expired(account, request.now)}")
         self._check_claimed(request, user, account, limits)
         window = open_until(limits.times, limits.times_location, request.now)
         if window is None:
@@ -379,7 +379,7 @@ class Authenticator:
 def _check_user(user: UserClaims, request: AuthRequest) -> None:
     """Raises AuthError unless a user's token can be in force now."""
     if jwt.expired(user, request.now):
-        raise AuthExpiredError("the user's token has expired")
+        raise AuthExpiredError(f"the user's token {jwt.why_expired(user, request.now)}")
     problem = user_problem(user)
     if problem:
         raise AuthError(f"the user's token cannot be in force: {problem}")

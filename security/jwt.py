@@ -9,6 +9,7 @@ import base64
 import binascii
 import hashlib
 import time
+from datetime import date
 from typing import Any, TypeVar
 
 import msgspec
@@ -85,6 +86,14 @@ def encode(claims: Token, signer: nkeys.KeyPair, issued_at: int | None = None) -
 def expired(claims: Token, now: float) -> bool:
     """Whether `claims` are not valid at `now` (Unix seconds): past `exp` or before `nbf`."""
     return (claims.exp > 0 and claims.exp <= now) or claims.nbf > now
+
+
+def why_expired(claims: Token, now: float) -> str:
+    """What is said of `claims` that are `expired` at `now` (Unix seconds). A machine without a
+    clock battery believes that it is 1970, so the date is named."""
+    if claims.nbf <= now:
+        return "has expired"
+    return f"is not valid yet by this machine's clock, which says {date.fromtimestamp(now)}"
 
 
 def shown(token: str) -> dict[str, Any]:

@@ -9,6 +9,9 @@ from headwater.edge.conf.options import TLSOptions
 from headwater.edge.conf.tls_section import certificate_pairs
 from headwater.security.tls.contexts import Context, client_context
 
+_OF_TIME = frozenset((9, 10))
+"""What OpenSSL answers for a certificate that is not valid yet, or not any more."""
+
 
 class ClientTLS(TLSFilter):
     """One TLS session that this node opens to `host`.
@@ -28,7 +31,10 @@ class ClientTLS(TLSFilter):
         except ConnectionError as error:
             cause = error.__cause__
             if isinstance(cause, ssl.SSLCertVerificationError):
-                raise ConnectionError(f"{error}: {cause.verify_message}") from cause
+                text = cause.verify_message
+                if cause.verify_code in _OF_TIME:
+                    text += " by this machine's clock; is it right?"
+                raise ConnectionError(f"{error}: {text}") from cause
             if isinstance(cause, ssl.SSLError) and cause.reason:
                 text = cause.reason.lower().replace("_", " ")
                 raise ConnectionError(f"{error}: {text}") from cause

@@ -10,6 +10,7 @@ from tests.house.syntax import nodes
 from tests.house.test_house import FLOORS, PRODUCT, ROOT
 
 ELSEWHERE = {
+    "verify_code",  # ssl
     "DER", "PEM", "PKCS8", "SubjectPublicKeyInfo",  # cryptography, whose parts load one another
     "SSL_CTX_ctrl", "SSL_ctrl", "from_address", "prctl", "syncfs",  # ctypes, and C behind it
     "appName", "master",  # pyspark's builder of sessions

@@ -173,6 +173,8 @@ def test_expiry() -> None:
     claims = UserClaims(exp=100, nbf=50)
     assert jwt.expired(claims, 49) and jwt.expired(claims, 100)
     assert not jwt.expired(claims, 50) and not jwt.expired(UserClaims(), 1e12)
+    assert jwt.why_expired(claims, 100) == "has expired"
+    assert jwt.why_expired(claims, 49).endswith("by this machine's clock, which says 1970-01-01")
 
 
 def test_token_is_found_in_a_decorated_text() -> None:

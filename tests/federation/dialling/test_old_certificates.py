@@ -35,6 +35,7 @@ async def test_a_pin_is_for_the_key(lab: Lab, tmp_path: Path, case: str) -> None
             await until(lambda: leafs(hub), "the hub is linked")
         else:
             await until(lambda: "expired" in remote.last_error, "it says why")
+            assert "by this machine's clock; is it right?" in remote.last_error
             assert not leafs(hub)
     finally:
         await remote.stop()
