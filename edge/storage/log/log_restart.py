@@ -29,6 +29,8 @@ from headwater.edge.storage.log.log_files import LogSlot
 # Seconds until the first new attempt after a failure, and between later ones at most.
 RETRY_FIRST = 0.5
 RETRY_MAX = 30.0
+# Seconds between two lines that say that there is still no file: a device may stay read-only.
+SAY_AGAIN = 60.0
 # What a first file must have room for: records in memory, their second copies, footers.
 ROOM_MIN = 12 << 10
 ROOM_FACTOR = 2
@@ -44,6 +46,7 @@ class LogRestart:
         self.log = log
         self.retry_delay = RETRY_FIRST
         self.on_dead_weight = None
+        self.say_at = 0.0
         log.on_full = self.wait_for_room
         log.on_broken = self.begin_later
 
@@ -91,10 +94,12 @@ class LogRestart:
             else:
                 slot = log.files.create(log.segment_bytes)
         except OSError as error:
-            if not fresh:
+            now = log.kernel.loop.time()
+            if not fresh and now >= self.say_at:
+                self.say_at = now + SAY_AGAIN
                 logger.error(
                     "the commit log still has no file in %s to go on with: %s; nothing is "
-                    "acknowledged, and it is tried again",
+                    "acknowledged, and it is tried again and again",
                     log.directory,
                     error,
                 )
@@ -157,6 +162,7 @@ class LogRestart:
             "the commit log in %s is written again: publishes are accepted", log.directory
         )
         self.retry_delay = RETRY_FIRST
+        self.say_at = 0.0
         log.fail(None)
         try:
             log.files.top_up()

@@ -147,6 +147,32 @@ def test_failed_sync(setting: str) -> None:
     assert machine.restart() == acked
 
 
+def test_a_device_that_stays_read_only_is_told_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    machine = Machine("fsync")
+    harness, loop = machine.harness, machine.harness.loop
+    machine.publish(BEFORE)
+    machine.synced()
+    writable = False
+
+    def watch(what: str, path: str) -> None:
+        if not writable:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    harness.disk.watch = watch
+    machine.publish(10, acks=False)
+    minutes: list[int] = []
+    for minute in range(3):
+        loop.call_later(60.0 * (minute + 1), minutes.append, minute)
+    loop.run_until(lambda: len(minutes) == 3)
+    said = [record for record in caplog.records if "still has no file" in record.getMessage()]
+    assert len(said) in (3, 4)
+    writable = True
+    loop.run_until(lambda: machine.store.failure is None)
+    assert len(machine.acked()) == BEFORE + 10
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_full_disk(setting: str) -> None:
     machine = Machine(setting)
