@@ -168,6 +168,12 @@ _SPAN = re.compile(
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 #: For who knows patterns from elsewhere.
 NO_EXPRESSIONS = "Patterns are no regular expressions: * is any text, as in edge-*"
+#: For who made a table of SQL otherwise: Spark gives no options then.
+TABLES = (
+    "In SQL write CREATE TABLE t USING headwater OPTIONS (servers '...', stream '...'), without "
+    "columns and without a query: Spark keeps no options of tables that are made otherwise. Drop "
+    "such a table, or take CREATE TEMPORARY VIEW"
+)
 _BUCKET = re.compile(r"[A-Za-z0-9_-]{1,252}")
 _T = TypeVar("_T", int, float)
 
@@ -337,7 +343,8 @@ def _streams(options: Mapping[str, str]) -> tuple[str, ...]:
     if streams and patterns:
         raise OptionError("options 'stream' and 'streams' exclude each other: give one")
     if not streams and not patterns:
-        raise OptionError("option 'stream' is required: the name of the stream to read")
+        hint = "" if "servers" in options else f". {TABLES}"
+        raise OptionError(f"option 'stream' is required: the name of the stream to read{hint}")
     for stream in streams:
         if "*" in stream:
             raise OptionError(f"{stream!r} is no stream name: patterns are in option 'streams'")
@@ -377,12 +384,6 @@ def option_table() -> str:
 
 
 def _known(given: Mapping[str, str]) -> dict[str, str]:
-    if not given or "provider" in {name.lower() for name in given}:
-        # What CREATE TABLE hands over, and what a SELECT from such a table does.
-        raise OptionError(
-            "option 'stream' is required: the name of the stream to read. Spark keeps no options "
-            "of tables: in SQL take CREATE TEMPORARY VIEW v USING headwater OPTIONS (...)"
-        )
     known: dict[str, str] = {}
     for name, value in given.items():
         if name.lower() in _SPARKS:

@@ -25,6 +25,13 @@ from headwater.spark.read.planning import SequenceRange, plan_ranges
 from headwater.spark.read.pushdown import Narrowing, narrow, plan_narrowed
 from headwater.spark.read.sampling import infer_fields
 from headwater.spark.read.stream_reader import HeadwaterStreamReader
+from headwater.spark.tables import (
+    kept_options,
+    needs_table,
+    new_table_options,
+    with_options,
+    without_options,
+)
 from headwater.spark.write.sink import HeadwaterStreamWriter, HeadwaterWriter, check_columns
 
 if TYPE_CHECKING:
@@ -50,17 +57,40 @@ class HeadwaterSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._options = parse_options(options)
-        if self._options.cores is None:
-            self._options = replace(self._options, cores=told_cores())
+        self._given: dict[str, str] = {}
+        self._table = new_table_options(options)
+        self._checked: SourceOptions | None = None
         self._layout: Layout | None = None
         self._ranges: tuple[SequenceRange, ...] | None = None
         self._unread: LostRangeError | UnknownStreamError | None = None
         self._loading = _made_by(_LOAD_WORKER)
-        if not (self._loading or _made_by(_WRITE_WORKER)):
-            self._plan()
+        if self._table is not None or not needs_table(options):
+            self._check(options if self._table is None else self._table)
+            if not (self._loading or _made_by(_WRITE_WORKER)):
+                self._plan()
+        else:
+            self._given = dict(options)
         # Spark prints `options` of sources in places; the checked options are enough for us.
         self.options = {}
+
+    @property
+    def _options(self) -> SourceOptions:
+        if self._checked is None:
+            return self._check(self._given)
+        return self._checked
+
+    def _check(self, given: Mapping[str, str]) -> SourceOptions:
+        """Raises OptionError for a mistake."""
+        checked = parse_options(given)
+        if checked.cores is None:
+            checked = replace(checked, cores=told_cores())
+        self._checked = checked
+        return checked
+
+    def _with_table(self, schema: StructType) -> None:
+        """Take the options of the table whose schema that is, where the others name no data."""
+        if self._checked is None:
+            self._check(kept_options(schema) | self._given)
 
     def _plan(self) -> tuple[SequenceRange, ...]:
         """Plan a batch read, once. That its start is gone means nothing to a query with a
@@ -85,9 +115,12 @@ class HeadwaterSource(DataSource):
         if self._options.value_schema.lower() == "infer":
             inferred = infer_fields(self._options, ranges)
         self._layout = default_layout(self._options, inferred)
+        if self._table is not None:
+            return with_options(self._layout.schema, self._table)
         return self._layout.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        self._with_table(schema)
         ranges = self._plan()
         if self._unread is not None:
             raise self._unread
@@ -104,6 +137,7 @@ class HeadwaterSource(DataSource):
         return kind(self._options, self._laid_out(schema), ranges)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        self._with_table(schema)
         options = replace(self._options, changes=True)
         if options.ending is not None or options.ending_time is not None or options.ends:
             raise OptionError(
@@ -113,11 +147,13 @@ class HeadwaterSource(DataSource):
         return HeadwaterStreamReader(options, self._laid_out(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        self._with_table(schema)
         with_id = bool(self._options.write_id)
         check_columns(schema, overwrite, with_id, bool(self._options.bucket))
         return HeadwaterWriter(self._target())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        self._with_table(schema)
         # Output mode `complete` overwrites: as Kafka's sink, a log has the whole result appended.
         check_columns(schema, False, True, bool(self._options.bucket))
         return HeadwaterStreamWriter(self._target())
@@ -128,7 +164,7 @@ class HeadwaterSource(DataSource):
         return replace(self._options, filters=())
 
     def _laid_out(self, schema: StructType) -> Layout:
-        return self._layout or user_layout(self._options, schema)
+        return self._layout or user_layout(self._options, without_options(schema))
 
 
 def _made_by(worker: str) -> bool:

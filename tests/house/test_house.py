@@ -41,8 +41,8 @@ ROOMS = {
     "edge/monitor": "errors query pages .",
     "security": ". tls ocsp resolvers authenticator callout",
     "spark": """
-        errors credentials java home options wire read write source session check cluster jobs .
-        autoload
+        errors credentials java home options tables wire read write source session check cluster
+        jobs . autoload
     """,
     "deploy": "console demo fleet gateway hub keys store .",
     "deploy/fleet": "device bundling pyz flash .",

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,18 +96,64 @@ def test_a_temporary_view(spark: Any, server: Any, fill: Callable) -> None:
     assert load(spark, server.options("SQLV")).count() == 8
 
 
-def test_a_table_in_sql_is_refused(spark: Any, server: Any, fill: Callable) -> None:
-    """Spark loses the options of such a table; with columns it asks nobody before the SELECT."""
-    fill("SQLT", [])
-    options = f"USING headwater OPTIONS (servers '{server.url}', stream 'SQLT')"
-    with pytest.raises(Exception, match="take CREATE TEMPORARY VIEW"):
-        spark.sql(f"CREATE TABLE refused_table {options}")
-    spark.sql(f"CREATE TABLE refused_later (subject string) {options}")
-    try:
-        with pytest.raises(Exception, match="take CREATE TEMPORARY VIEW"):
-            spark.sql("SELECT * FROM refused_later").collect()
-    finally:
-        spark.sql("DROP TABLE refused_later")
+@pytest.fixture
+def tables(spark: Any) -> Iterator[None]:
+    """Tables go away with the test."""
+    yield
+    for table in spark.catalog.listTables():
+        if not table.isTemporary:
+            spark.sql(f"DROP TABLE {table.name}")
+
+
+def test_a_table_of_sql_is_read_and_written(
+    spark: Any, server: Any, fill: Callable, tables: None, tmp_path: Path
+) -> None:
+    """Spark keeps a table's schema alone: the options are in it."""
+    fill("SQLT", telemetry("SQLT", 2))
+    spark.sql(
+        "CREATE TABLE sqlt USING headwater OPTIONS "
+        f"(servers '{server.url}', stream 'SQLT', columns 'subject,payload')"
+    )
+    spark.sql("INSERT INTO sqlt VALUES ('SQLT.v', CAST('3' AS binary))")
+    # Columns that have the table's names and types already.
+    rows = spark.sql("SELECT 'SQLT.s' AS subject, CAST('4' AS binary) AS payload")
+    rows.createOrReplaceTempView("rows_for_sqlt")
+    spark.sql("INSERT INTO sqlt SELECT * FROM rows_for_sqlt")
+    rows.write.format("headwater").mode("append").saveAsTable("sqlt")
+    rows.writeTo("sqlt").append()
+    found = spark.sql("SELECT subject, payload FROM sqlt WHERE subject LIKE 'SQLT.%'").collect()
+    assert [row.subject for row in found[2:]] == ["SQLT.v", "SQLT.s", "SQLT.s", "SQLT.s"]
+    assert bytes(found[2].payload) == b"3" and len(found) == 6
+    assert spark.read.option("starting", "4").table("sqlt").count() == 3
+    writer = spark.readStream.table("sqlt").writeStream.format("noop").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    query.awaitTermination()
+    assert sum(each.numInputRows for each in query.recentProgress) == 6
+    with pytest.raises(Exception, match="mode overwrite would delete"):
+        spark.sql("INSERT OVERWRITE sqlt SELECT * FROM rows_for_sqlt")
+
+
+@pytest.mark.usefixtures("one_server")
+def test_a_table_without_options_says_how_to_make_one(
+    spark: Any, server: Any, fill: Callable, tables: None
+) -> None:
+    """Made with columns or from a query, a table has none: Spark does not ask for its schema."""
+    fill("SQLN", [])
+    using = f"USING headwater OPTIONS (servers '{server.url}', stream 'SQLN')"
+    spark.sql(f"CREATE TABLE with_columns (subject string) {using}")
+    rows = spark.sql("SELECT 'SQLN.s' AS subject, CAST('4' AS binary) AS payload")
+    rows.write.format("headwater").options(**server.options("SQLN")).saveAsTable("from_query")
+    for name in ("with_columns", "from_query"):
+        with pytest.raises(Exception, match="without columns and without a query"):
+            spark.table(name).collect()
+    with pytest.raises(Exception, match="without columns and without a query"):
+        spark.sql(f"CREATE TABLE selected {using} AS SELECT 'SQLN.s' AS subject, '4' AS payload")
+    # Options at the place of use count for any table.
+    assert spark.read.options(**server.options("SQLN")).table("from_query").count() == 1
+    with pytest.raises(Exception, match="stream 'NOWHERE' does not exist"):
+        spark.sql(f"CREATE TABLE nowhere {using.replace('SQLN', 'NOWHERE')}")
+    with pytest.raises(Exception, match="use passwordFile or passwordEnv"):
+        spark.sql(f"CREATE TABLE shown {using[:-1]}, password 'p')")
 
 
 @pytest.mark.parametrize(
