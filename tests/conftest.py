@@ -28,15 +28,13 @@ from xdist.workermanage import WorkerController
 from tests import second_look
 
 ONE_WORKER = {
-    "tests/spark/write": "a session of Spark takes ten seconds to start and 1 GiB",
-    "tests/spark/jobs": "another one: all of tests/spark took longer than everything else",
-    "tests/spark": "a third one",
+    "tests/spark/jobs": "a session of Spark takes ten seconds to start and 1 GiB",
+    "tests/spark": "another one: all of tests/spark took longer than everything else",
     "tests/house": "each file of the house is parsed once",
 }
 """Packages and why; a test is in the first one that it is below."""
 FIRST = [
     "tests/spark",
-    "tests/spark/write",
     "tests/clients",
     "tests/bench",
     "tests/federation",

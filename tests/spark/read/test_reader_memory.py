@@ -14,14 +14,14 @@ from headwater.spark.options import parse_options
 from headwater.spark.write.sink import HeadwaterWriter
 
 ROOT = Path(__file__).parents[3]
-BATCH = 2 << 20
-"""Default of batchBytes."""
+BATCH = 1 << 20
+"""Half of the default of batchBytes: half of the messages pass the bound."""
 DECODED = {"valueFormat": "json", "valueSchema": "device string, value double"}
 TELEMETRY = json.dumps({"device": "press-17", "value": 61.5, "unit": "C"}).encode()
 CASES = {
-    "small": (100_000, bytes(300), {}),
-    "large": (40, bytes(1_000_000), {}),
-    "decoded": (100_000, TELEMETRY + b" " * 250, DECODED),
+    "small": (50_000, bytes(300), {}),
+    "large": (24, bytes(1_000_000), {}),
+    "decoded": (50_000, TELEMETRY + b" " * 250, DECODED),
 }
 
 
@@ -37,7 +37,7 @@ def test_a_reader_keeps_its_bound(
     """The stream is larger than the bound: whoever kept it would pass the bound."""
     count, payload, more = CASES[case]
     name = fill("MEMORY", [])
-    options = server.options(name, partitions="1", **more)
+    options = server.options(name, partitions="1", batchBytes=str(BATCH), **more)
     frame = pa.RecordBatch.from_pydict({"subject": ["MEMORY.x"], "payload": [payload]})
     batch = pa.Table.from_batches([frame] * count).combine_chunks().to_batches()
     assert HeadwaterWriter(parse_options(server.options(name))).write(iter(batch)).rows == count

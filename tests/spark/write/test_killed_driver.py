@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from nats.js.api import AckPolicy, ConsumerConfig
 
 from headwater.spark.options import parse_options
 from headwater.spark.write.ledger import STREAM as LEDGER
@@ -18,8 +19,9 @@ from tests.spark.write.copying_driver import copy
 from tests.waiting import until
 
 SOURCES = ("FROM-1", "FROM-2")
-PER_SOURCE = 25_000
 PER_BATCH = 20_000
+PER_SOURCE = PER_BATCH + 5_000 if EVERY else PER_BATCH // 2 + 2_500
+"""Each kill is within a batch, and another batch comes after the last one."""
 
 
 def copying(server: Any, folder: Path) -> Driver:
@@ -63,11 +65,13 @@ def copies(server: Any, last: int) -> list[tuple[str, bytes]]:
 
     async def work(connection: Any, js: Any) -> list[tuple[str, bytes]]:
         found = []
-        subscription = await js.subscribe(">", stream="INTO", ordered_consumer=True)
-        for sequence in range(1, last + 1):
-            message = await subscription.next_msg(timeout=20)
-            assert message.metadata.sequence.stream == sequence
-            found.append((message.headers["Nats-Msg-Id"], message.data))
+        subscription = await js.pull_subscribe(
+            ">", stream="INTO", config=ConsumerConfig(ack_policy=AckPolicy.NONE)
+        )
+        while len(found) < last:
+            for message in await subscription.fetch(1000, timeout=20):
+                found.append((message.headers["Nats-Msg-Id"], message.data))
+                assert message.metadata.sequence.stream == len(found)
         return found
 
     return server.run(work)

@@ -187,8 +187,6 @@ def test_gaps_are_told_across_batches_and_runs(
     assert found == [{"key": "a", "first": 6, "last": 7, "missing": 2}]
     assert (totals["gaps"], totals["missing"], totals["restarts"]) == (2, 4, 1)
     assert (totals["keys"], totals["unknown"], totals["read"]) == (2, 1, 8)
-    found, again = lines(run(*words), 1)
-    assert found == [] and again == totals
 
 
 def test_sequences_are_told_across_batches(
@@ -254,7 +252,6 @@ def test_an_audit_goes_on_behind_its_last_round(
     assert "mirror against origin, up to sequence 10" in plotted(tmp_path)
     assert found == [{"kind": "missing", "first": 8, "last": 8, "messages": 1}]
     assert (totals["origin_read"], totals["mirror_read"], totals["next"]) == (10, 9, 11)
-    assert lines(run(*words), 1)[1] == totals
 
 
 def test_an_export_goes_on_behind_its_last_piece(
