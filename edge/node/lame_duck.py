@@ -38,7 +38,7 @@ async def _close_clients(node: NodeView, duration: float) -> None:
     parting = Parting(node)
     interval = min(INTERVAL_S_MAX, max(duration, INTERVAL_S_MAX) / max(1, len(conns)))
     for conn in conns:
-        parting.part(conn)
+        await parting.part([conn])
         share = draw_between(node.kernel.chance, 0.5, 1)
         if conn is not conns[-1] and await _pause(node, interval * share):
             return

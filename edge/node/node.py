@@ -23,12 +23,13 @@ from headwater.edge.node.account_terms import NOTHING, AccountTerms, terms_of
 from headwater.edge.node.jetstream_switch import JetStreamSwitch
 from headwater.edge.node.lame_duck import lame_duck
 from headwater.edge.node.launch_files import PidFileError, remove_files, write_files
-from headwater.edge.node.parting import part_all
+from headwater.edge.node.parting import AloneKeeper, part_all
 from headwater.edge.observed.observations import Observations
 from headwater.edge.observed.start_progress import StartProgress
 from headwater.edge.ports.ports import Clock, Random
 from headwater.edge.sharing.imports_shares import Shares
 from headwater.edge.system.system import SystemService
+from headwater.edge.view.node_view import InboxKeeper
 from headwater.edge.view.service import EarlyService, Service
 from headwater.edge.view.system_info import ServerInfo
 from headwater.security import nkeys
@@ -65,8 +66,7 @@ class Node:
         """Called with every account that is made."""
         self.account_wanted: Callable[[str], None] = lambda name: None
         """Called with the name of an account that a peer has and this node does not know."""
-        self.on_keeping: Callable[[str, bytes], None] = lambda account, subject: None
-        """Called with an account and an inbox that is kept for a client which leaves."""
+        self.inbox_keeper: InboxKeeper = AloneKeeper()
         self.reload_hooks: list[Callable[[], None]] = []
         """Called when other options have come into force."""
         self.peer_checks: Any = None

@@ -2,17 +2,19 @@
 
 A client is told that nothing more comes, and what it has sent until it hears that is still taken.
 Answers that reach its inbox meanwhile are kept until the client has subscribed to it again, on
-another node; then they go there. What else it subscribed to ends as with any closed connection.
+another node; then they go there. Before it is told, the other nodes hear whose answers are kept:
+who learns of it only behind the client's next subscription would send each to both nodes. What
+else a client subscribed to ends as with any closed connection.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headwater.edge.broker.account import Account
-from headwater.edge.broker.keeping_sink import KeepingSink
+from headwater.edge.broker.keeping_sink import KeepingSink, hand_to
 from headwater.edge.view.node_view import NodeView
 
 PART_SECONDS = 4.0
@@ -28,39 +30,51 @@ INBOX = b"_INBOX."
 log = logging.getLogger("headwater.node")
 
 
+class AloneKeeper:
+    """As of `InboxKeeper`, of a node without others."""
+
+    async def announce(self, inboxes: list[tuple[str, bytes]]) -> frozenset[Any]:
+        """Nobody is to hear of it."""
+        return frozenset()
+
+    def hand(self, account: Account, heir: Any, *message: bytes) -> None:
+        """Deliver it."""
+        hand_to(account, (heir,), *message)
+
+
 class Inboxes:
     """Inboxes of one account whose clients are on their way to another node."""
 
-    def __init__(
-        self, account: Account, loop: asyncio.AbstractEventLoop, removed: Callable[[], None]
-    ) -> None:
+    def __init__(self, account: Account, node: NodeView, removed: Callable[[], None]) -> None:
         self.account = account
-        self.loop = loop
+        self.loop = node.loop
+        self.hand = node.inbox_keeper.hand
         self.removed = removed
         """Called when what was kept for an inbox is there no more."""
         self.sinks: dict[bytes, KeepingSink] = {}
         account.add_watcher(self)
 
-    def keep(self, subject: bytes) -> None:
-        """Keep what comes to an inbox."""
+    def keep(self, subject: bytes, routes: frozenset[Any]) -> None:
+        """Keep what comes to an inbox; `routes` are those whose nodes know of it."""
         if subject not in self.sinks:
-            sink = self.sinks[subject] = KeepingSink(self.account, subject)
+            sink = self.sinks[subject] = KeepingSink(self.account, subject, routes, self.hand)
             self.account.insert(sink)
             self.loop.call_later(PART_SECONDS, self.remove, sink)
 
     def interest_added(self, sink: Any) -> None:
-        """As of `Account.add_watcher`: somebody listens."""
+        """As of `Account.add_watcher`: somebody listens, and gets all that comes from now on."""
         kept = self.sinks.get(sink.subject)
         if kept is not None and sink is not kept and sink.queue is None and kept.heir is None:
+            kept.heir = sink
             # The account is not to change while it tells of a change.
-            self.loop.call_soon(self.release, kept, sink)
+            self.loop.call_soon(self.release, kept)
 
     def interest_removed(self, sink: Any) -> None:
         """As of `Account.add_watcher`."""
 
-    def release(self, sink: KeepingSink, heir: Any) -> None:
+    def release(self, sink: KeepingSink) -> None:
         """Give what was kept to who listens now, and for a moment what still comes here."""
-        count = sink.release(heir)
+        count = sink.pass_on()
         if count:
             log.debug("%d answers on %r follow their client", count, sink.subject)
         self.loop.call_later(FOLLOW_SECONDS, self.remove, sink)
@@ -81,24 +95,42 @@ class Parting:
         self._inboxes: dict[str, Inboxes] = {}
         self._empty = asyncio.Event()
 
-    def part(self, conn: Any) -> None:
-        """Send a client away. One that cannot be told that nothing more comes is closed."""
-        account, loop = conn.account, self.node.loop
-        if account is None or not self.node.options.cluster.port:
+    async def part(self, conns: Sequence[Any]) -> None:
+        """Send clients away. One that cannot be told that nothing more comes is closed."""
+        inboxes = [each for conn in conns for each in self._inboxes_of(conn)]
+        routes = await self.node.inbox_keeper.announce(inboxes) if inboxes else frozenset()
+        known = set(inboxes)
+        for conn in conns:
+            if not conn.closed:
+                self._send_away(conn, known, routes)
+
+    def _inboxes_of(self, conn: Any) -> list[tuple[str, bytes]]:
+        if conn.account is None or not self.node.options.cluster.port:
+            return []
+        subs = [sub for sub in conn.subs.values() if sub.queue is None]
+        return [(conn.account.name, sub.subject) for sub in subs if sub.subject.startswith(INBOX)]
+
+    def _send_away(
+        self, conn: Any, known: set[tuple[str, bytes]], routes: frozenset[Any]
+    ) -> None:
+        """Keep what comes to its inboxes of which others know, and say that nothing follows."""
+        if conn.account is None or not self.node.options.cluster.port:
             conn.close(REASON)
             return
-        inboxes = self._inboxes.get(account.name)
-        if inboxes is None:
-            inboxes = self._inboxes[account.name] = Inboxes(account, loop, self._look)
-        for sub in conn.subs.values():
-            if sub.queue is None and sub.subject.startswith(INBOX):
-                inboxes.keep(sub.subject)
-                self.node.on_keeping(account.name, sub.subject)
+        for name, subject in self._inboxes_of(conn):
+            if (name, subject) in known:
+                self._of(conn.account).keep(subject, routes)
         if conn.say_last(REASON):
             conn.ended()
-            loop.call_later(PART_SECONDS, conn.close, REASON)
+            self.node.loop.call_later(PART_SECONDS, conn.close, REASON)
         else:
             conn.close(REASON)
+
+    def _of(self, account: Account) -> Inboxes:
+        inboxes = self._inboxes.get(account.name)
+        if inboxes is None:
+            inboxes = self._inboxes[account.name] = Inboxes(account, self.node, self._look)
+        return inboxes
 
     def _look(self) -> None:
         if not any(one.sinks for one in self._inboxes.values()):
@@ -113,8 +145,7 @@ class Parting:
 async def part_all(node: NodeView) -> None:
     """Send every client away at once, and give them a moment."""
     parting = Parting(node)
-    for conn in list(node.sessions.conns.values()):
-        parting.part(conn)
+    await parting.part(list(node.sessions.conns.values()))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(STOP_SECONDS):
             await parting.wait()

@@ -15,6 +15,17 @@ from headwater.edge.observed.start_progress import StartProgress
 from headwater.security.authenticator import Authenticator
 
 
+class InboxKeeper(Protocol):
+    """How a node that leaves keeps answers for its clients, together with the other nodes."""
+
+    async def announce(self, inboxes: list[tuple[str, bytes]]) -> frozenset[Any]:
+        """Say which inboxes, by account and subject, are kept here from soon on; returns the routes
+        whose nodes have heard of it."""
+
+    def hand(self, account: Account, heir: Any, *message: bytes) -> None:
+        """Give a message that was kept, as of `KeepingSink`, to the sink that listens now."""
+
+
 class NodeView(Protocol):
     """A running node, for those who look at it and are part of it. `Node` is one."""
 
@@ -38,8 +49,7 @@ class NodeView(Protocol):
     """Called with every account that is made."""
     account_wanted: Callable[[str], None]
     """Called with the name of an account that a peer has and this node does not know."""
-    on_keeping: Callable[[str, bytes], None]
-    """Called with an account and an inbox that is kept for a client which leaves."""
+    inbox_keeper: "InboxKeeper"
     reload_hooks: list[Callable[[], None]]
     """Called when other options have come into force."""
     farewells: list[Callable[[], None]]

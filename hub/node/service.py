@@ -19,7 +19,6 @@ from headwater.hub.api.questions import Answers
 from headwater.hub.api.stream_requests import raw
 from headwater.hub.api.usage_watch import UsageWatch
 from headwater.hub.cluster.driver import Driver
-from headwater.hub.cluster.kept_inboxes import KeptInboxes
 from headwater.hub.cluster.transport import CallFailed, Transport
 from headwater.hub.meta.applier import EMPTIED, Applier
 from headwater.hub.meta.assignment import META_GROUP, Assignment, ChangeDone, decode, encode
@@ -97,7 +96,6 @@ class ClusterService:
         self.node = node
         self._jetstream = jetstream
         self._transport = Transport(node.server_name)
-        KeptInboxes(node, self._transport)
         jetstream.clustered = True
         jetstream.api_subjects = API_SUBJECTS
         jetstream.on_stored = self._stored

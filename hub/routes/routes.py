@@ -30,6 +30,7 @@ from headwater.hub.routes.advertised import Advertised, with_port
 from headwater.hub.routes.dialer import Dialer, is_address
 from headwater.hub.routes.fences import Fences
 from headwater.hub.routes.gossip import address_of, gossip_mode, heard_by_gossip
+from headwater.hub.routes.kept_inboxes import KeptInboxes
 from headwater.hub.routes.peer_routes import PeerRoutes, pool_index
 from headwater.hub.routes.route_conn import RouteConn
 from headwater.hub.routes.route_interest import RouteInterest
@@ -61,10 +62,11 @@ SWEEP_S = 0.5
 PATIENCE_NS = 2_000_000_000
 """Time without progress after which producers no longer wait for a slow route."""
 
-FRAMES_VERSION = 6
+FRAMES_VERSION = 7
 """Of what nodes say to each other, in INFO; see `cluster.transport`. From 2 on there are fences,
 from 3 on packets of groups with rows and pace, from 4 on questions of replicas, from 6 on peers
-that hold back messages for which there is no room (5 knew no patterns)."""
+that hold back messages for which there is no room (5 knew no patterns), from 7 on messages for the
+heir of an inbox alone."""
 
 HOLDS_VERSION = 6
 
@@ -121,6 +123,7 @@ class Routes:
         anything else is said on it."""
         self.on_frame: Callable[[RouteConn, bytes, bytes], None] | None = None
         """Takes what other nodes say to this one; see `cluster.transport`."""
+        self._kept_inboxes = KeptInboxes(node, self)
         node.facts.cluster = self.cluster
 
     def _reloaded(self) -> None:
@@ -215,7 +218,7 @@ class Routes:
         conn.ignored = self._ignored
         conn.principal = self._principal
         conn.describe_node = node.sessions.describe_node
-        conn.on_frame = self.on_frame
+        conn.on_frame = self._frame
         conn.on_closed = self._on_closed
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -227,6 +230,10 @@ class Routes:
         timeout = self.options.authorization.timeout or HANDSHAKE_S
         node.loop.call_later(timeout, self._handshake_expired, conn)
         return conn
+
+    def _frame(self, conn: RouteConn, kind: bytes, frame: bytes) -> None:
+        if not self._kept_inboxes.receive(conn, kind, frame) and self.on_frame is not None:
+            self.on_frame(conn, kind, frame)
 
     def _handshake_expired(self, conn: RouteConn) -> None:
         if conn.deciding:

@@ -2,33 +2,71 @@
 
 import asyncio
 import contextlib
+import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.cluster.nodes import SERVERS, ClusterNodes
+import nats
+import pytest
+from nats.errors import Error as NatsError
+
+from bench.cluster.nodes import READY_SECONDS, SERVERS, ClusterNodes
 from tests.waiting import until
 
 PACE_SECONDS = 0.002
 
 
-async def test_a_client_whose_node_stops_hears_everything_once(tmp_path: Path) -> None:
-    """The sender's node may hear of the client's next one before the node that stops does."""
+class PlainNodes(ClusterNodes):
+    """A cluster without JetStream."""
+
+    def config(self, index: int) -> str:
+        """As of ClusterNodes."""
+        return re.sub(r"jetstream \{.*?\}\n", "", super().config(index), flags=re.DOTALL)
+
+    async def ready(self, seconds: float = READY_SECONDS) -> None:
+        """Wait until every node tells its clients of all."""
+        for index in range(self.size):
+            await until(partial(self._knows_all, index), "the cluster", seconds)
+
+    async def _knows_all(self, index: int) -> bool:
+        with contextlib.suppress(OSError, NatsError):
+            client = await nats.connect(self.url(index), allow_reconnect=False)
+            known = len(client.discovered_servers)
+            await client.close()
+            return known == self.size - 1
+        return False
+
+
+@pytest.mark.parametrize("kind", [ClusterNodes, PlainNodes], ids=["jetstream", "core"])
+async def test_a_client_whose_node_stops_hears_everything_once(
+    tmp_path: Path, kind: type[ClusterNodes]
+) -> None:
+    """The sender's node may hear of the client's next one before the node that stops does. Who
+    listens to all inboxes hears each message once, too."""
     heard: list[int] = []
+    overheard: list[int] = []
     sent = 0
     halt = asyncio.Event()
 
     async def hear(message: Any) -> None:
         heard.append(int(message.data))
 
-    async def reaches(number: int) -> bool:
-        return number in heard
+    async def overhear(message: Any) -> None:
+        if message.subject == "_INBOX.reader.1":
+            overheard.append(int(message.data))
 
-    with ClusterNodes(SERVERS["headwater"], parent=tmp_path) as nodes:
+    async def reaches(number: int) -> bool:
+        return number in heard and number in overheard
+
+    with kind(SERVERS["headwater"], parent=tmp_path) as nodes:
         nodes.start_all()
         await nodes.ready()
-        reader, sender = await nodes.client(0), await nodes.client(2)
+        reader, sender, spy = [await nodes.client(index) for index in (0, 2, 2)]
         await reader.subscribe("_INBOX.reader.*", cb=hear)
         await reader.flush()
+        await spy.subscribe("_INBOX.>", cb=overhear)
+        await spy.flush()
 
         async def send() -> None:
             nonlocal sent
@@ -47,9 +85,10 @@ async def test_a_client_whose_node_stops_hears_everything_once(tmp_path: Path) -
         await until(lambda: reaches(sent - 1), "the last message")
         assert reader.connected_url is not None
         assert reader.connected_url.port == nodes.ports[1]
-        await reader.close()
-        await sender.close()
+        for client in (reader, sender, spy):
+            await client.close()
     assert [number for number in set(heard) if heard.count(number) > 1] == []
+    assert [number for number in set(overheard) if overheard.count(number) > 1] == []
     assert sorted(set(heard)) == list(range(min(heard), sent))
 
 
