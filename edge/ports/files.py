@@ -15,6 +15,7 @@ GIL. One at or above it belongs to a twin: compiled code calls `read_at`, `write
 import errno
 import fcntl
 import os
+import struct
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -24,6 +25,11 @@ from weakref import WeakValueDictionary
 from headwater.edge.ports.allocation import Allocation, blocks_of
 
 FIRST_TWIN = 1 << 30
+FLAGS = struct.Struct("l")
+"""Flags of a file, as ioctl_iflags(2) has them."""
+GET_FLAGS = 2 << 30 | FLAGS.size << 16 | 0x6601
+SET_FLAGS = 1 << 30 | FLAGS.size << 16 | 0x6602
+NO_COW = 0x00800000
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 READ_ONLY = os.O_RDONLY
 WRITE = os.O_RDWR | os.O_CREAT
@@ -330,6 +336,23 @@ def lock(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     else:
         _twin(fd).lock()
+
+
+def overwrite_in_place(path: Path) -> None:
+    """Ask a file system that copies on write (btrfs) to overwrite blocks where they stand, in files
+    that are made in this directory from now on, and in its directories. Then what is preallocated
+    needs no more room, and what is overwritten is gone. Others do so unasked, or never.
+    """
+    if not isinstance(path, Path):
+        return
+    fd = open_file(path, READ_ONLY)
+    try:
+        with suppress(OSError):
+            (flags,) = FLAGS.unpack(fcntl.ioctl(fd, GET_FLAGS, bytes(FLAGS.size)))
+            if not flags & NO_COW:
+                fcntl.ioctl(fd, SET_FLAGS, FLAGS.pack(flags | NO_COW))
+    finally:
+        close(fd)
 
 
 def sync_directory(path: Path) -> None:

@@ -82,6 +82,8 @@ class StoreDirectory:
             self._identify()
             for path in (self.log, self.streams, self.quarantine, self.trash):
                 files.new_directory(path, True)
+            for path in (self.log, self.streams):
+                files.overwrite_in_place(path)
             sync_directory(self.root)
         except BaseException:
             self.close()
