@@ -90,6 +90,10 @@ HISTORIES = {
     "rate of nothing": "a consumer with a rate delivers what is larger than the stream's largest "
     "message, with its subjects; nats-server never does, for it takes that for the most it may "
     "send at once. Not generated",
+    "resumed": "a consumer that is resumed before its time goes on at once. nats-server does so at "
+    "the next message, request or ack",
+    "nobody wants a source": "a source tells up to which message it was taken, also when by "
+    "interest nobody wanted those. nats-server tells the last one that it stored",
     "told before": "what a new message removes may let a consumer go on: the delivery tells that "
     "the new one waits, and goes before the answer. nats-server counts it a moment later",
     "given up": "the ack floor passes a message that was delivered as often as it may be. "
@@ -105,7 +109,7 @@ HISTORIES = {
     "up to more": "messages up to a sequence that was not given out yet are all. nats-server finds "
     "none in a file, and all in memory",
     "counted before the wait": "a message that waits for its time in a replay waits. nats-server "
-    "counts it as delivered, delivers it when it was purged meanwhile, and to a request whose time "
+    "counts it as delivered, delivers it when it was removed since, and to a request whose time "
     "is over by then",
     "no interest": "when a stream comes to keep by interest, what nobody wants goes after the "
     "answer. nats-server removes what goes before that, and keeps what only filters leave out",
@@ -140,6 +144,10 @@ HISTORIES = {
 """Differences of histories, which `player.pruned` leaves out, and why."""
 
 PURGES = re.compile("STREAM.PURGE|Nats-Rollup|Nats-Schedule")
+BOUND = '"push_bound": true, '
+BY_INTEREST = '"retention": "interest"'
+SOURCED = re.compile(r'(?<="name": "%"), "seq": \d+(?=\})')
+TAKES = re.compile(rf"{PURGES.pattern}|MSG\.DELETE")
 MARKS = re.compile('"subject_delete_marker_ttl": [1-9]')
 LEAVES = re.compile(r'MSG\.DELETE|max_msgs|max_bytes|max_age|Nats-(TTL|Rollup|Schedule)')
 NO_WAIT_ENDS = re.compile(
@@ -155,6 +163,17 @@ Told = dict[str, dict[str, Any]]
 
 def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs: Any) -> str:
     """The name of the difference when it is one by intention; otherwise empty."""
+    if _given_a_group(steps[: number + 1]):
+        ours, theirs = ([line.replace(BOUND, "") for line in each] for each in (ours, theirs))
+        if ours == theirs:
+            return "group of a listener"
+    sourced = any('"sources": [' in str(one) and BY_INTEREST in str(one) for one in steps)
+    if sourced and [SOURCED.sub("", line) for line in ours] == theirs:
+        return "nobody wants a source"
+    return _intended(steps, number, ours, theirs)
+
+
+def _intended(steps: list[dict[str, Any]], number: int, ours: Any, theirs: Any) -> str:
     done = steps[: number + 1]
     if "counter stream cannot use message TTLs" in "".join(theirs):
         return "counter with markers" if "allow_msg_counter" in "".join(ours) else ""
@@ -175,7 +194,8 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
     if stored and _counted(sorted(ours), sorted(theirs), range(2)):
         return "told before"
     begin = _consumers(done, r"opt_start_seq|CONSUMER\.RESET")
-    if _counted(ours, theirs, range(-9, 1)) and _unlike(ours, theirs) <= begin:
+    fewer = _counted(ours, theirs, range(-9, 1)) or _fewer_wait(ours, theirs)
+    if fewer and _unlike(ours, theirs) <= begin:
         return "before its start"
     if _comes_to_interest(done) and _but_what_is_held(ours) == _but_what_is_held(theirs):
         return "no interest"
@@ -189,18 +209,7 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
         return "repeated in a batch"
     if '"up_to_seq"' in str(steps[number]) and "404 No Results" in "".join(theirs):
         return "up to more"
-    waits = _consumers(done, '"replay_policy": "original"')
-    counted = _counted(ours, theirs, range(2)) or (
-        _without("num_pending", ours) == _without("num_pending", theirs)
-    )
-    if counted and _unlike(ours, theirs) <= waits:
-        return "counted before the wait"
-    late = [mark for name in waits for mark in (f"$JS.ACK.%.{name}.", f"{name} in order")]
-    ended = [sorted(NO_WAIT_ENDS.sub("", line) for line in each) for each in (ours, theirs)]
-    if waits and ended[0] == ended[1]:
-        return "counted before the wait"
-    others = [line for line in theirs if not any(mark in line for mark in late)]
-    if others != theirs and others == ours and any(PURGES.search(str(one)) for one in done):
+    if _before_the_wait(done, ours, theirs):
         return "counted before the wait"
     if _refused_and_purged(done) and _sent_again(ours, theirs):
         return "refused, then purged"
@@ -216,10 +225,26 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
     return _of_consumers(done, _told(ours), _told(theirs)) if rest[0] == rest[1] else ""
 
 
+def _before_the_wait(steps: list[dict[str, Any]], ours: list[str], theirs: list[str]) -> bool:
+    """Whether nats-server went ahead with a consumer whose messages wait for their time."""
+    waits = _consumers(steps, '"replay_policy": "original"')
+    counted = _counted(ours, theirs, range(2)) or (
+        _without("num_pending", ours) == _without("num_pending", theirs)
+    )
+    if counted and _unlike(ours, theirs) <= waits:
+        return True
+    ended = [sorted(NO_WAIT_ENDS.sub("", line) for line in each) for each in (ours, theirs)]
+    if waits and ended[0] == ended[1]:
+        return True
+    others = _without_deliveries(waits, ended[1])
+    taken = any(TAKES.search(str(one)) for one in steps)
+    return taken and others != ended[1] and others == ended[0]
+
+
 def _moved_on(steps: list[dict[str, Any]], ours: list[str], theirs: list[str]) -> str:
     """The name of the difference when ours went on with a consumer that waited in nats-server."""
     counts = [[PURGED.sub("", line) for line in lines] for lines in (ours, theirs)]
-    if '"max_age": ' in steps[0]["body"] and ours != counts[0] == counts[1]:
+    if '"max_age": ' in steps[0].get("body", "") and ours != counts[0] == counts[1]:
         return "ended before a purge"
     full = _consumers(steps, '"max_ack_pending": ')
     others = _without_deliveries(full, ours)
@@ -227,11 +252,16 @@ def _moved_on(steps: list[dict[str, Any]], ours: list[str], theirs: list[str]) -
     if others != ours and others == theirs and purges:
         return "gone"
     rest = _without_deliveries(full, theirs)
-    if others != ours and others == rest and '"max_age": ' in steps[0]["body"]:
+    if others != ours and others == rest and '"max_age": ' in steps[0].get("body", ""):
         return "ended in turn"
     ended = [sorted(NO_WAIT_ENDS.sub("", line) for line in lines) for lines in (ours, theirs)]
     if full and purges and ended[0] == ended[1]:
         return "nothing left behind a purge"
+    resumed = ".CONSUMER.PAUSE." in steps[-1].get("subject", "")
+    waited = {steps[-1]["subject"].rpartition(".")[2]} if resumed else set()
+    others = _without_deliveries(waited, ours)
+    if others != ours and others == theirs:
+        return "resumed"
     paced = _consumers(steps, '"backoff": ')
     if paced and DELAYED.search(str(steps)):
         left = [_without_deliveries(paced, lines) for lines in (ours, theirs)]
@@ -250,7 +280,7 @@ def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
     purged = any(PURGES.search(str(step)) for step in steps)
     leaves = any(LEAVES.search(str(step)) for step in steps)
     marked = any(MARKS.search(str(step)) for step in steps)
-    memory = '"storage": "memory"' in steps[0]["body"]
+    memory = '"storage": "memory"' in steps[0].get("body", "")
     changed = {name for name in ours if _made(steps, name) > 1}
     found = ""
     for name, one in ours.items():
@@ -459,7 +489,7 @@ def _repeats_in_a_batch(steps: list[dict[str, Any]]) -> bool:
     if not same or gap != "ok":
         return False
     before = same[-1]["reply"].split(".")
-    refused = bool(same[-1]["headers"]) or '"allow_msg_counter": true' in steps[0]["body"]
+    refused = bool(same[-1]["headers"]) or '"allow_msg_counter": true' in steps[0].get("body", "")
     return int(sequence) <= int(before[4]) and before[3] == "ok" and refused
 
 
@@ -483,6 +513,14 @@ def _counted(ours: list[str], theirs: list[str], more: range) -> bool:
     counts = [[int(n) for one in lines for _, n in last.findall(one)] for lines in (ours, theirs)]
     bare = [[last.sub(r"\1", one) for one in lines] for lines in (ours, theirs)]
     return bare[0] == bare[1] and all(a - b in more for a, b in zip(*counts, strict=True))
+
+
+def _fewer_wait(ours: list[str], theirs: list[str]) -> bool:
+    """Whether what is told of consumers differs in nothing but that fewer messages wait in ours."""
+    if _without("num_pending", ours) != _without("num_pending", theirs):
+        return False
+    here, there = _told(ours), _told(theirs)
+    return all(here[name]["num_pending"] <= there[name]["num_pending"] for name in here)
 
 
 def _last_filter_taken(steps: list[dict[str, Any]]) -> set[str]:

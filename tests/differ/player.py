@@ -31,6 +31,9 @@ MADE_UP = re.compile(r"^[A-Za-z0-9]{8}$|'name': '[A-Za-z0-9]{8}'")
 
 LATE = re.compile("(consumer_(delete|reset)|stream_delete)_response")
 
+COUNTS = ("errors", "total")
+"""What an account counts of the API's requests."""
+
 HELD = api("STREAM.INFO.%", {"subjects_filter": ">"})
 
 READS = re.compile(r"\.(INFO|LIST|NAMES|GET)\.")
@@ -58,6 +61,9 @@ class Side:
         self.seen: list[Frame] = []
         self.deliveries: list[str] = []
         """Reply subjects of what consumers delivered, in order."""
+        self.before: dict[str, int] = {}
+        """What the account counted of the API's requests before this history: all, and refused
+        ones. Some of those were refused by intention, but that ended their history."""
         self.heard = asyncio.Event()
 
     async def open(self, port: int) -> None:
@@ -125,20 +131,23 @@ class Side:
             elif tokens[1:2] == ["FC"]:
                 tokens = tokens[:4]
             words[2] = ".".join(tokens)
-        text = body_of(frame.payload)
+        text = body_of(frame.payload, self.before)
         line = f"{frame.verb} {words} {frame.header!r} {text}".replace(self.name, "%")
         # What stands for a field is one, too: rules for differences read answers as JSON.
         return OWN.sub(lambda found: '"T": 0' if found[0].startswith('"') else "T", line)
 
 
-def body_of(payload: bytes) -> str:
-    """A payload; a JSON object without what differs by intention, its keys in order."""
+def body_of(payload: bytes, before: dict[str, int]) -> str:
+    """A payload; a JSON object without what differs by intention, its keys in order. Counts of the
+    API are since `before`."""
     if not payload.startswith(b"{"):
         return repr(payload)
     try:
         found = json.loads(payload)
     except ValueError:
         return repr(payload)
+    counts = found.get("api") or {}
+    counts.update({key: counts[key] - before.get(key, 0) for key in COUNTS if key in counts})
     return json.dumps(pruned(found), sort_keys=True)
 
 
@@ -153,9 +162,6 @@ def pruned(value: Any) -> Any:
     if value.get("err_code") == 10069:
         # Its map of consumers has no order.
         return {**value, "description": sorted(re.split("[, ]+", value["description"]))}
-    if value.keys() == {"errors", "level", "total"}:
-        # What was refused by intention before counts here for the whole account: the sum is alike.
-        value = {"asked": value["errors"] + value["total"], "level": value["level"]}
     if "hdrs" in value:
         value = {**value, "hdrs": headers_of(value["hdrs"])}
     # The filter of a mirror is told as soon as the mirror has begun.
@@ -227,6 +233,12 @@ class Player:
                 side.publish(f"$JS.API.STREAM.DELETE.{name.decode()}", "", b"", [])
         await self.do(api("STREAM.NAMES", None))
         for side in self.sides:
+            side.take()
+            side.deliveries.clear()
+        await self.do(api("INFO", None))
+        for side in self.sides:
+            [told] = [frame.payload for frame in side.seen if b"account_info" in frame.payload]
+            side.before = {key: json.loads(told)["api"][key] for key in COUNTS}
             side.take()
             side.deliveries.clear()
 

@@ -34,6 +34,10 @@ NAMED = {"do": "ask", "subject": "$JS.API.STREAM.UPDATE.%", "body": '{"name":"\x
 AGAIN = {"do": "publish", "reply": "%i.f.9.ok.2.1.$FI", "headers": []}
 PURGE = api("STREAM.PURGE.%", {"seq": 2})
 FULL = made("C", max_ack_pending=1)
+RESUME = api("CONSUMER.PAUSE.%.C", None)
+DELETE = api("STREAM.MSG.DELETE.%", {"seq": 2})
+PUSHED = made("D", deliver_subject="%d.D")
+GROUPED = made("D", deliver_subject="%d.D", deliver_group="q")
 AGED = api("STREAM.CREATE.%", {"name": "%", "max_age": 1})
 COUNTS = api("STREAM.CREATE.%", {"name": "%", "allow_msg_counter": True})
 PACED = made("C", backoff=[1, 2])
@@ -57,12 +61,26 @@ def state(name: str, floor: int) -> str:
     return told(name=name, config=CONFIG, ack_floor=at, delivered=DELIVERED, **counts)
 
 
+def waits(name: str, pending: int) -> str:
+    """What is told of a consumer for which so many messages wait."""
+    counts = {"num_ack_pending": 0, "num_redelivered": 0, "num_pending": pending}
+    return told(name=name, config=CONFIG, ack_floor=DELIVERED, delivered=DELIVERED, **counts)
+
+
 CASES: dict[str, tuple[list[Step], str, str, str]] = {
     "a wait of its own": ([STREAM, ORIGINAL], delivery("C", 1), delivery("C", 0),
         "counted before the wait"),
     "a wait of another consumer": ([STREAM, ORIGINAL], delivery("D", 1), delivery("D", 0), ""),
     "a start of its own": ([STREAM, LATE], delivery("C", 0), delivery("C", 1), "before its start"),
     "a start of another consumer": ([STREAM, LATE], delivery("D", 0), delivery("D", 1), ""),
+    "what waits before its start": ([STREAM, LATE], waits("C", 0), waits("C", 1),
+        "before its start"),
+    "what waits behind its start": ([STREAM, LATE], waits("C", 1), waits("C", 0), ""),
+    "what waits for another": ([STREAM, LATE], waits("D", 0), waits("D", 1), ""),
+    "a wait for what was deleted": ([STREAM, ORIGINAL, DELETE], OVER,
+        f"{delivery('C', 0)}\n{OVER.replace(': 8', ': 7')}", "counted before the wait"),
+    "a wait for what was not": ([STREAM, ORIGINAL], OVER,
+        f"{delivery('C', 0)}\n{OVER.replace(': 8', ': 7')}", ""),
     "what is held when interest comes": ([STREAM, INTEREST],
         told(config={}, state={"messages": 0}), told(config={}, state={"messages": 1}),
         "no interest"),
@@ -81,6 +99,19 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
     "what goes on where none end": ([STREAM, FULL, WAIT], delivery("C", 0), "", ""),
     "a pull that a purge ends": ([STREAM, FULL, PURGE], NONE, OVER, "nothing left behind a purge"),
     "a pull that ends without a purge": ([STREAM, FULL, WAIT], NONE, OVER, ""),
+    "a listener of who was given a group": ([STREAM, PUSHED, GROUPED], told(name="D"),
+        told(name="D", push_bound=True, total=1), ""),
+    "only a listener of who was given a group": ([STREAM, PUSHED, GROUPED], told(name="D", total=1),
+        told(name="D", push_bound=True, total=1), "group of a listener"),
+    "a listener of who was not": ([STREAM, PUSHED], told(name="D", total=1),
+        told(name="D", push_bound=True, total=1), ""),
+    "a source that nobody wants": ([STREAM, api("STREAM.CREATE.%M", {"sources": [{"name": "%"}],
+        "retention": "interest"})], told(sources=[{"name": "%", "seq": 1}]),
+        told(sources=[{"name": "%"}]), "nobody wants a source"),
+    "a source that is kept": ([STREAM, api("STREAM.CREATE.%M", {"sources": [{"name": "%"}]})],
+        told(sources=[{"name": "%", "seq": 1}]), told(sources=[{"name": "%"}]), ""),
+    "what goes on when it is resumed": ([STREAM, FULL, RESUME], delivery("C", 0), "", "resumed"),
+    "what goes on when another is resumed": ([STREAM, FULL, RESUME], delivery("D", 0), "", ""),
     "a delay with a backoff": ([STREAM, PACED, LATER], delivery("C", 0), "", "delay and a backoff"),
     "a delay of another": ([STREAM, PACED, LATER], delivery("D", 0), "", ""),
     "a delay without a backoff": ([STREAM, FULL, LATER], delivery("C", 0), "", ""),
@@ -127,7 +158,7 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_rule_is_for_what_it_names(case: str) -> None:
     steps, ours, theirs, name = CASES[case]
-    assert intended_history(steps, len(steps) - 1, [ours], [theirs] if theirs else []) == name
+    assert intended_history(steps, len(steps) - 1, [ours], theirs.splitlines()) == name
 
 
 OUT = "c.conf:1:1: port 99999 is out of range: use 0 to 65535"

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 from bench.servers import Server, ServerFailed
 from tests.differ.accounts.intended import intended
@@ -101,12 +102,33 @@ def _bare(text: str) -> str:
 
 def differs(parts: list[Part], wanted: list[Step]) -> Unlike | None:
     """What the servers do differently, each time that it is tried, unless that is by intention."""
+    return each_time([lambda: _once(parts, wanted)] * AGAIN)
+
+
+def each_time(tries: list[Callable[[], Unlike | None]]) -> Unlike | None:
+    """What all of several tries find: the same lines must be on one side only. A mapping that
+    takes a reply apart, which a server makes up, comes to something else each time."""
+    unlike: Counter[tuple[str, str, str]] | None = None
     found: Unlike | None = None
-    for _ in range(AGAIN):
-        found = _once(parts, wanted)
+    for once in tries:
+        found = once()
         if found is None:
             return None
+        lines = _lines(found)
+        unlike = lines if unlike is None else unlike & lines
+        if not unlike:
+            return None
     return found
+
+
+def _lines(found: Unlike) -> Counter[tuple[str, str, str]]:
+    """What one side has more than the other: the side, the subscription, and the line."""
+    _, *sides = found
+    ours, theirs = (
+        Counter((key, line) for key, lines in side.items() for line in lines) for side in sides
+    )
+    more = {"ours": ours - theirs, "theirs": theirs - ours}
+    return Counter({(side, *at): n for side, lines in more.items() for at, n in lines.items()})
 
 
 def _once(parts: list[Part], wanted: list[Step]) -> Unlike | None:
@@ -171,7 +193,8 @@ def smaller(parts: list[Part], wanted: list[Step]) -> tuple[list[Part], list[Ste
             slow = any(step.slow for step in left)
             if slow:
                 return differs(parts, left) is not None
-            return all(played(pair.ports, parts, left) for _ in range(AGAIN))
+            again = [lambda: played(pair.ports, parts, left)] * AGAIN
+            return each_time(again) is not None
 
         wanted = shrunk(wanted, fails_after, SMALLER_S)
     return shrunk(parts, fails, SMALLER_S), wanted

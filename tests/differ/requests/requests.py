@@ -180,7 +180,8 @@ class Maker:
         ]
         made += [self.request() for _ in range(chance.randrange(8, 20))]
         ends = api("STREAM.INFO.%", {"subjects_filter": ">", "deleted_details": True})
-        return [*made, ends, api("CONSUMER.LIST.%", None), api("STREAM.INFO.%M", None)]
+        more = [api(name, None) for name in ("CONSUMER.LIST.%", "STREAM.INFO.%M", "INFO")]
+        return [*made, ends, *more]
 
 
 def consumer(config: dict[str, Any]) -> dict[str, Any]:
