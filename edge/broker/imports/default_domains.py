@@ -14,7 +14,7 @@ def with_default_domains(plan: Plan, options: Options) -> Plan:
     """The plan with these mappings behind the accounts' own; a new plan where there are any.
 
     Accounts that have JetStream keep theirs. As in nats-server, `$G` without a configuration of its
-    own counts as one that has none.
+    own counts as one that has none, and mappings of its own stand in the place of these.
     """
     found = dict(plan)
     for name, domain in options.default_js_domain.items():
@@ -24,6 +24,8 @@ def with_default_domains(plan: Plan, options: Options) -> Plan:
         if account is not None and account.jetstream is not None:
             continue
         shares = found.get(name, AccountShares())
+        if name == GLOBAL_ACCOUNT and shares.mappings:
+            continue
         mappings = [*shares.mappings, *_mappings(domain)]
         found[name] = msgspec.structs.replace(shares, mappings=mappings)
     return found

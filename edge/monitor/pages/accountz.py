@@ -7,7 +7,7 @@ import msgspec
 
 from headwater.edge.broker.imports.claimed_shares import import_of, offers_of
 from headwater.edge.broker.imports.default_domains import of_domain, with_default_domains
-from headwater.edge.broker.imports.imports_plan import AccountShares
+from headwater.edge.broker.imports.imports_plan import AccountShares, plan_of_options
 from headwater.edge.conf.options import (
     AccountOptions,
     ExportOptions,
@@ -166,16 +166,16 @@ def _asks_others(node: NodeView, name: str) -> bool:
 def _domain_mappings(node: NodeView, name: str) -> dict[str, Any]:
     """How requests that name this node's domain reach its API, and others another domain's."""
     domain = node.options.jetstream.domain
+    found: dict[str, Any] = {}
     if node.options.default_js_domain:
-        elsewhere = with_default_domains({}, node.options).get(name, AccountShares())
-        if elsewhere.mappings:
-            return {item.source: list(map(_destination, item.destinations))
-                    for item in elsewhere.mappings}  # fmt: skip
+        plan = with_default_domains(plan_of_options(node.options), node.options)
+        for item in plan.get(name, AccountShares()).mappings:
+            found[item.source] = list(map(_destination, item.destinations))
     if node.jetstream is None or not domain:
-        return {}
+        return found
     own = [(JS_API, f"$JS.{domain}.API.>")]
     pairs = own if name == node.system_account else of_domain(domain)
-    return {source: [{"subject": subject, "weight": 100}] for subject, source in pairs}
+    return found | {source: [{"subject": subject, "weight": 100}] for subject, source in pairs}
 
 
 def _shares(account: AccountOptions) -> dict[str, Any]:

@@ -34,6 +34,16 @@ FOUND = {
     "a domain for all that is not in an account": (
         ['default_js_domain: {"$G": d}', JETSTREAM], OPEN,
     ),
+    "a domain for all that is not in an account, which has mappings": (
+        ['default_js_domain: {"$G": d}', 'mappings: {"m.*": "a.$1"}'], OPEN,
+    ),
+    "two domains for all that is not in an account": (
+        ['default_js_domain: {"$G": d}', 'jetstream { store_dir: "{dir}", domain: hub }'], OPEN,
+    ),
+    "a domain for an account with mappings": (
+        ["default_js_domain: {A: d}", JETSTREAM,
+         TWO % (', mappings: {"m.*": "a.$1"}', ", jetstream: true")], [A, B],
+    ),
     "mappings of the own domain": (
         ['jetstream { store_dir: "{dir}", domain: hub }', TWO % (", jetstream: true", ""),
          "system_account: B"], [A, B],
