@@ -247,6 +247,10 @@ class Responses(Sink):
             return 0
         if m == self.crossing.message:
             chain = self.crossing.chain
+            if response.export in chain:
+                return 0
+        # What it leads to asks nothing of the service that it is the answer of.
+        chain = chain + (response.export,)
         self.delivered += 1
         if response.measured is not None:
             self.unwatch(response).answered(sender)

@@ -68,6 +68,19 @@ def test_answers_go_where_the_own_mappings_lead(asked: str) -> None:
     assert differs(parts, steps) is None
 
 
+def test_an_answer_asks_nothing_of_its_service() -> None:
+    """Who imports all of another account's subjects imports the subject of the answer, too."""
+    parts = [
+        OWNER, GUEST, ("A", "exports", '{"service": "*.>", "response_type": "stream"}'),
+        ("B", "imports", '{"service": {"account": "A", "subject": "*.>"}}'),
+    ]  # fmt: skip
+    steps = [
+        login(0, "owner"), Step(0, b"SUB *.*.> 1\r\n"), login(1, "guest"),
+        Step(1, b"PUB l.a.b _INBOX.1.a 2\r\nhi\r\n"), Step(0, b"PUB @ 2\r\nno\r\n", which=1),
+    ]  # fmt: skip
+    assert differs(parts, steps) is None
+
+
 def test_what_is_intended_is_named() -> None:
     rules = '{"user": "owner", "password": "p", "permissions": {"subscribe": ["*"]}}'
     steps = [login(0, "owner"), Step(0, b"SUB > q 1\r\n"), Step(1, b"PUB a.b 1\r\nx\r\n")]
