@@ -74,7 +74,8 @@ HISTORIES = {
     "nats-server may end it later",
     "nothing left behind a purge": "a pull that does not wait, but for acks of others, ends as "
     "soon as a purge leaves nothing. nats-server lets it wait until its time is over",
-    "control byte": "no stream has one in its name or its subjects: whatever is sent to such a "
+    "control byte": "no stream has one in its name or its subjects, and nothing is delivered to a "
+    "subject with one: whatever is sent to such a "
     "subject is refused, and names stand in logs and in names of files. nats-server takes them",
     "moments": "a schedule whose time is past is carried out at once; nats-server does so within a "
     "second. Such schedules are not generated. A message ends as soon as it is old enough; "
@@ -94,6 +95,8 @@ HISTORIES = {
     "the next message, request or ack",
     "nobody wants a source": "a source tells up to which message it was taken, also when by "
     "interest nobody wanted those. nats-server tells the last one that it stored",
+    "asked by copies": "a mirror or source begins at once: it asks the account's API, and copies, "
+    "before nats-server does",
     "told before": "what a new message removes may let a consumer go on: the delivery tells that "
     "the new one waits, and goes before the answer. nats-server counts it a moment later",
     "given up": "the ack floor passes a message that was delivered as often as it may be. "
@@ -154,6 +157,10 @@ NO_WAIT_ENDS = re.compile(
     r"404 No Messages|408 Request Timeout|\\r\\nNats-Pending-(Messages|Bytes): -?\d+"
 )
 _NAMED = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]|\\u00([01][0-9a-f]|7f)", re.IGNORECASE)
+_REFUSED = re.compile(r'"err_code": (10052|10112)\b')
+_COPIES = re.compile(r'"(mirror|sources)" ?:', re.IGNORECASE)
+_USED = re.compile(r'"(total|consumers|memory|storage|streams)": \d+')
+_USED_OR_REFUSED = re.compile(rf'{_USED.pattern}|"errors": \d+')
 PURGED = re.compile(r'"purged": \d+, ')
 DELAYED = re.compile(r"-NAK (\{|\d)")
 COUNTS = ("num_ack_pending", "num_redelivered", "num_pending")
@@ -177,8 +184,10 @@ def _intended(steps: list[dict[str, Any]], number: int, ours: Any, theirs: Any) 
     done = steps[: number + 1]
     if "counter stream cannot use message TTLs" in "".join(theirs):
         return "counter with markers" if "allow_msg_counter" in "".join(ours) else ""
-    if _NAMED.search(str(steps[number].get("body"))) and '"err_code": 10052' in "".join(ours):
+    if _NAMED.search(str(steps[number].get("body"))) and _REFUSED.search("".join(ours)):
         return "control byte"
+    if _asked_by_copies(steps, number, ours, theirs):
+        return "asked by copies"
     taken = _last_filter_taken(done)
     if taken and _without("num_pending", ours) == _without("num_pending", theirs):
         return "last filter"
@@ -282,6 +291,7 @@ def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
     marked = any(MARKS.search(str(step)) for step in steps)
     memory = '"storage": "memory"' in steps[0].get("body", "")
     changed = {name for name in ours if _made(steps, name) > 1}
+    limited = _consumers(steps, '"max_deliver": [1-9]')
     found = ""
     for name, one in ours.items():
         other = theirs[name]
@@ -319,7 +329,7 @@ def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
         same_place = floor["consumer_seq"] == floor_there["consumer_seq"]
         if moved and floor["stream_seq"] >= floor_there["stream_seq"]:
             found = "positions"
-        elif one["config"]["max_deliver"] > 0 and _not_before(floor, floor_there):
+        elif name in limited and _not_before(floor, floor_there):
             found = "given up"
         elif purged and (
             floor["stream_seq"] == floor_there["stream_seq"]
@@ -513,6 +523,16 @@ def _counted(ours: list[str], theirs: list[str], more: range) -> bool:
     counts = [[int(n) for one in lines for _, n in last.findall(one)] for lines in (ours, theirs)]
     bare = [[last.sub(r"\1", one) for one in lines] for lines in (ours, theirs)]
     return bare[0] == bare[1] and all(a - b in more for a, b in zip(*counts, strict=True))
+
+
+def _asked_by_copies(steps: list[Any], number: int, ours: list[str], theirs: list[str]) -> bool:
+    """Whether an account with copies tells of itself, and only counts of what it has differ."""
+    if not steps[number].get("subject", "").endswith("API.INFO") or not _COPIES.search(str(steps)):
+        return False
+    # What asks for a copy that is deleted meanwhile is refused.
+    used = _USED_OR_REFUSED if ".STREAM.DELETE." in str(steps) else _USED
+    bare = [[used.sub("", line) for line in lines] for lines in (ours, theirs)]
+    return bare[0] == bare[1]
 
 
 def _fewer_wait(ours: list[str], theirs: list[str]) -> bool:

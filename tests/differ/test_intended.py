@@ -67,6 +67,13 @@ def waits(name: str, pending: int) -> str:
     return told(name=name, config=CONFIG, ack_floor=DELIVERED, delivered=DELIVERED, **counts)
 
 
+def floor(name: str, sequence: int) -> str:
+    """What is told of a consumer whose ack floor is there."""
+    at = {"consumer_seq": sequence, "stream_seq": sequence}
+    counts = {"num_ack_pending": 0, "num_redelivered": 0, "num_pending": 0}
+    return told(name=name, config=CONFIG, ack_floor=at, delivered=DELIVERED, **counts)
+
+
 CASES: dict[str, tuple[list[Step], str, str, str]] = {
     "a wait of its own": ([STREAM, ORIGINAL], delivery("C", 1), delivery("C", 0),
         "counted before the wait"),
@@ -110,6 +117,20 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
         told(sources=[{"name": "%"}]), "nobody wants a source"),
     "a source that is kept": ([STREAM, api("STREAM.CREATE.%M", {"sources": [{"name": "%"}]})],
         told(sources=[{"name": "%", "seq": 1}]), told(sources=[{"name": "%"}]), ""),
+    "a subject for deliveries with a control byte": ([{**NAMED, "body": r'{"x":"\u0000"}'}],
+        told(error={"err_code": 10112}), told(error={"err_code": 10094}), "control byte"),
+    "counts of an account with a mirror": ([api("STREAM.CREATE.%M", {"mirror": {"name": "%"}}),
+        api("INFO", None)], told(api={"errors": 0, "total": 4}, storage=9),
+        told(api={"errors": 0, "total": 2}, storage=0), "asked by copies"),
+    "refusals of an account with a mirror": ([api("STREAM.CREATE.%M", {"mirror": {"name": "%"}}),
+        api("INFO", None)], told(api={"errors": 1, "total": 4}),
+        told(api={"errors": 0, "total": 4}), ""),
+    "counts of an account without copies": ([STREAM, api("INFO", None)], told(total=4),
+        told(total=2), ""),
+    "an update of who was given up": ([STREAM, made("C", max_deliver=1), made("C")],
+        floor("C", 1), floor("C", 0), "given up"),
+    "an update of who was not": ([STREAM, made("D", max_deliver=1), made("C"), made("C")],
+        floor("C", 1), floor("C", 0), ""),
     "what goes on when it is resumed": ([STREAM, FULL, RESUME], delivery("C", 0), "", "resumed"),
     "what goes on when another is resumed": ([STREAM, FULL, RESUME], delivery("D", 0), "", ""),
     "a delay with a backoff": ([STREAM, PACED, LATER], delivery("C", 0), "", "delay and a backoff"),

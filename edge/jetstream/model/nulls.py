@@ -58,10 +58,10 @@ def fields_of(kind: Any) -> dict[str, Any]:
 
 
 def may_be_absent(kind: Any) -> bool:
-    """Whether a field of this type is without a value when it is null: an object, a list, a map, or
-    what is declared so."""
+    """Whether a field of this type is without a value when it is null: a list, a map, or what is
+    declared so. An object that is always there stays as it is."""
     declared = get_origin(kind) in (Union, types.UnionType)
-    return declared or get_origin(kind) in (list, dict) or _is_struct(_inner(kind))
+    return declared or get_origin(kind) in (list, dict)
 
 
 @cache

@@ -60,6 +60,11 @@ STEPS: dict[str, list[Step]] = {
         asked("STREAM.CREATE.%", limited(
             "consumer_limits", ['{"max_ack_pending":5}', '{"inactive_threshold":5000000000}'])),
         INFO],
+    "null behind an object": [
+        asked("CONSUMER.CREATE.%.C", '{"stream_name":"%","config":{"durable_name":"C"},'
+            '"CONFIG":null}'),
+        asked("STREAM.UPDATE.%", limited("consumer_limits", ['{"max_ack_pending":5}', "null"])),
+        INFO],
     "large letters between small ones": [
         asked("STREAM.UPDATE.%", limited("max_msgs", ['1,"MAX_MSGS":2', "3"])), INFO],
     "keys of clients, large and small": [
