@@ -222,8 +222,8 @@ def _apply_limits(node: "NodeView") -> None:
         conn.max_control_line = options.max_control_line
         conn.bound(options.max_pending)
         node.sessions.apply_limits(conn)
-    if options.max_connections > 0:
-        for conn in conns[options.max_connections :]:
+    if options.max_connections:
+        for conn in conns[max(options.max_connections, 0) :]:
             conn.refuse("maximum connections exceeded", "Maximum Connections Exceeded")
 
 

@@ -2,17 +2,19 @@
 and does nothing."""
 
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from bench.servers import HOST, Recipe, Server, program
+from bench.servers import HOST, Recipe, Server, anchor, headwater, program
 from bench.wire import Link
 from headwater.edge.conf.options import Options
 from headwater.edge.node import reload, reloadable
 from headwater.edge.wire.client import ApiError
+from tests.dial import dial
 from tests.waiting import until_seen
 
 UNSUPPORTED = ("gateway", "mqtt", "listens")
@@ -198,3 +200,40 @@ def test_limits_of_batches_are_taken_over(tmp_path: Path) -> None:
         node.load(server, jetstream=", limits { batch { max_msgs: 2 } }")
         assert answers("after")[:2] == ["", ""]
         assert "10199" in answers("again")[2]
+
+
+def answers(client: socket.socket) -> bool:
+    """Whether a client is here still."""
+    said = b""
+    try:
+        client.sendall(b"PING\r\n")
+        while b"PONG\r\n" not in said:
+            said += (data := client.recv(65536))
+            if not data:
+                return False
+    except ConnectionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("most, left", [(1, 1), (0, 0), (-1, 0)])
+@pytest.mark.parametrize("server", ["headwater", "nats-server"])
+def test_connections_beyond_the_most_are_cut(
+    tmp_path: Path, server: str, most: int, left: int
+) -> None:
+    """None at all are to be there as with a start: all are cut."""
+    path = tmp_path / "node.conf"
+    path.write_text("max_connections: 9\n")
+    given = headwater() if server == "headwater" else anchor()
+    command = (*given.command, "-c", str(path), "-a", HOST, "-p", "{port}")
+    with Server(Recipe(given.name, command)) as running:
+        clients = [dial(running.port, 5) for _ in range(2)]
+        for client in clients:
+            client.sendall(b'CONNECT {"verbose": false}\r\n')
+            assert answers(client)
+        path.write_text(f"max_connections: {most}\n")
+        running.signal(signal.SIGHUP)
+        until_seen(lambda: "Reloaded server configuration" in running.log)
+        assert sum(map(answers, clients)) == left
+        for client in clients:
+            client.close()
