@@ -48,6 +48,8 @@ KINDS = {
 }
 INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 CALL = re.compile(r"\{\{\s*([A-Za-z]+)\s*\(([^{}]*)\)\s*\}\}")
+UNCLEAN = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+"""Control bytes, and halves of letters."""
 
 
 NO_TRANSFORM = "invalid mapping destination: invalid transform"
@@ -261,7 +263,7 @@ def well_formed(subject: str) -> bool:
     """Whether a subject of a transform is one, when the calls in it are taken for words: what
     comes out of the transform is to be clean, without a look at each result."""
     text: bytes = CALL.sub("call", subject).encode("utf-8", "surrogatepass")
-    return subject.isprintable() and is_valid(text, len(text))
+    return UNCLEAN.search(subject) is None and is_valid(text, len(text))
 
 
 @cython.wraparound(True)

@@ -60,6 +60,11 @@ STEPS: dict[str, list[Step]] = {
         asked("STREAM.CREATE.%", limited(
             "consumer_limits", ['{"max_ack_pending":5}', '{"inactive_threshold":5000000000}'])),
         INFO],
+    "letters of no width in a transform": [
+        asked("STREAM.CREATE.%M",
+            r'{"name":"%M","subject_transform":{"src":"%.a","dest":"\u2028"}}'),
+        asked("STREAM.UPDATE.%", '{"name":"%","subjects":["%.>"],"republish":{"src":">",'
+            r'"dest":"%r.\u00a0.\u200b.>"}}')],
     "null behind an object": [
         asked("CONSUMER.CREATE.%.C", '{"stream_name":"%","config":{"durable_name":"C"},'
             '"CONFIG":null}'),
