@@ -249,8 +249,14 @@ def _judge_sessions(node: "NodeView", old: Options) -> None:
             return bool(known == after.get(session.identity.user))
         return same_rules
 
+    gone = before.keys() - after.keys()
     registry = node.sessions.registry
-    registry.judge([session for session in registry.all() if not unchanged(session)])
+    for session in [each for each in registry.all() if not unchanged(each)]:
+        if session.identity.user in gone and not session.is_leaf:
+            # As who has another account now: nats-server says nothing to them.
+            session.conn.close("Client Closed")
+        else:
+            registry.judge([session])
 
 
 def _users(options: Options) -> dict[str, Any]:

@@ -69,6 +69,19 @@ cluster {{ name: C, listen: '127.0.0.1:{route}',
 """
 
 
+@pytest.mark.parametrize("name", SERVERS)
+def test_who_is_no_user_any_more_is_cut_without_a_word(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "server.conf"
+    users = "{user: a, password: a}"
+    path.write_text(f"accounts {{ A {{ users: [{{user: b, password: b}}, {users}] }} }}\n")
+    with Server(from_file(name, path)) as server, Raw(server.port) as one, Raw(server.port) as kept:
+        assert one.login(user="b", **{"pass": "b"}) == kept.login(user="a", **{"pass": "a"}) == []
+        path.write_text(f"accounts {{ A {{ users: [{users}] }} }}\n")
+        server.signal(signal.SIGHUP)
+        assert one.rest() == []
+        assert kept.send() == []
+
+
 def test_a_changed_password_ends_who_used_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "server.conf"
     ports = {"leaf": free_port(), "route": free_port()}
