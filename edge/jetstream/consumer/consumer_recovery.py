@@ -71,8 +71,8 @@ def _revive(stream: Any, meta: Meta, parts: list[bytes]) -> None:
 def of_replica(stream: Any) -> list[Delivery]:
     """The consumers of a stream that another node leads, as far as their states tell here. They do
     nothing, and are for showing alone."""
-    commit_log = log_of(stream)
-    states = commit_log.states(stream.store.incarnation.encode()) if commit_log else {}
+    # What a replica has of a memory stream's consumers is in the node's log, too.
+    states = stream.node.storage.log.states(stream.store.incarnation.encode())
     found = []
     for key, (value, deltas) in sorted(states.items()):
         if not key.startswith(CONSUMER_PREFIX) or value is None:

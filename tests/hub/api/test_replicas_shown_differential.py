@@ -112,3 +112,34 @@ async def test_every_node_shows_its_replicas(tmp_path: Path) -> None:
 
     theirs, ours = await at_both(tmp_path, told, monitoring=True)
     assert ours == theirs
+
+
+async def test_every_node_shows_the_consumers_of_its_replica_in_memory(tmp_path: Path) -> None:
+    async def told(nodes: Nodes) -> list[dict[str, Any]]:
+        user = await connected(f"nats://a:a@127.0.0.1:{nodes.port}")
+        try:
+            await until(lambda: led(user), "there is a leader")
+            config = {"name": "M", "subjects": ["M"], "num_replicas": 3, "storage": "memory"}
+            made = await api(user, "STREAM.CREATE.M", **config)
+            assert "error" not in made, made
+            consumer = {"durable_name": "c", "ack_policy": "explicit"}
+            made = await api(user, "CONSUMER.CREATE.M.c", stream_name="M", config=consumer)
+            assert "error" not in made, made
+            for _ in range(5):
+                await until(lambda: published(user, "M"), "the stream listens")
+            work = await user.jetstream().pull_subscribe_bind("c", "M")
+            for message in await work.fetch(3):
+                await message.ack_sync()
+        finally:
+            await user.close()
+        found: list[dict[str, Any]] = []
+
+        async def all_there() -> bool:
+            found[:] = await shown(nodes.monitors)
+            return len(found) == 3 and all(each["consumers"].get("c") == (3, 3) for each in found)
+
+        await until(all_there, "all nodes have the consumer")
+        return [{key: each[key] for key in ("leads", "consumers", "counted")} for each in found]
+
+    theirs, ours = await at_both(tmp_path, told, monitoring=True)
+    assert ours == theirs
