@@ -157,7 +157,7 @@ NO_WAIT_ENDS = re.compile(
     r"404 No Messages|408 Request Timeout|\\r\\nNats-Pending-(Messages|Bytes): -?\d+"
 )
 _NAMED = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]|\\u00([01][0-9a-f]|7f)", re.IGNORECASE)
-_REFUSED = re.compile(r'"err_code": (10052|10112)\b')
+_REFUSED = re.compile(r'"err_code": (10052|10112|10141)\b')
 _COPIES = re.compile(r'"(mirror|sources)" ?:', re.IGNORECASE)
 _USED = re.compile(r'"(total|consumers|memory|storage|streams)": \d+')
 _USED_OR_REFUSED = re.compile(rf'{_USED.pattern}|"errors": \d+')

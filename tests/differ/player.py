@@ -44,6 +44,7 @@ OWN = re.compile(
     r"|json: cannot unmarshal [^\\]+"
     r"|(?<=Nats-Subject: \$JS\.ACK\.)\S+"
     r"|(?<=Nats-Consumer-Stalled: )[^\\]+"
+    r"|(?<=JS\.SNAPSHOT\.RESTORE\.)[^\"]+"
     r"|\"name\": \"[A-Za-z0-9]{8}\""
     r"|\"(active|lag|pause_remaining|id|pinned_client_id)\": ?[^,}]+"
 )

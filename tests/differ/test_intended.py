@@ -119,6 +119,8 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
         told(sources=[{"name": "%", "seq": 1}]), told(sources=[{"name": "%"}]), ""),
     "a subject for deliveries with a control byte": ([{**NAMED, "body": r'{"x":"\u0000"}'}],
         told(error={"err_code": 10112}), told(error={"err_code": 10094}), "control byte"),
+    "a source with a control byte": ([{**NAMED, "body": r'{"sources":[{"name":"\u0000"}]}'}],
+        told(error={"err_code": 10141}), told(error={"err_code": 10052}), "control byte"),
     "counts of an account with a mirror": ([api("STREAM.CREATE.%M", {"mirror": {"name": "%"}}),
         api("INFO", None)], told(api={"errors": 0, "total": 4}, storage=9),
         told(api={"errors": 0, "total": 2}, storage=0), "asked by copies"),
