@@ -46,6 +46,8 @@ _OURS = {name.lower() for name in _FORMAT} | {
 _SAME = ("stream", "subjects", "starting", "ending", "startingTimestamp", "endingTimestamp")
 #: RFC 4180: quotes are doubled, and a line feed may be within them.
 CSV = {"header": "true", "quote": '"', "escape": '"', "multiLine": "true"}
+#: Of a time as text, which Spark writes in milliseconds otherwise.
+MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 
 
 @dataclass(frozen=True)
@@ -310,7 +312,8 @@ def _export(
     target = str(folder / f"stream={planned.stream}" / f"from={planned.start}")
     frame = _written_as(load(spark, rest, **_FORMAT, **ours, **account.options), form)
     style = CSV if form == "csv" else {}
-    frame.write.mode("overwrite").options(**style).format(form).save(target)
+    texts = {} if form == "parquet" else {"timestampFormat": MICROSECONDS}
+    frame.write.mode("overwrite").options(**style, **texts).format(form).save(target)
     back = spark.read.schema(frame.schema).options(**style).format(form).load(target).count()
     total = account.total
     # What went before this run's own plan counts as well.
@@ -342,7 +345,8 @@ def _written_as(frame: "DataFrame", form: str) -> "DataFrame":
 
     rows = frame.drop("stream")
     if form != "parquet":
-        rows = rows.withColumn("payload", f.base64("payload"))
+        # Spark breaks it into lines of 76 characters; readers of CSV go by lines.
+        rows = rows.withColumn("payload", f.translate(f.base64("payload"), "\r\n", ""))
     if form == "csv":
         rows = rows.withColumn("headers", f.to_json("headers"))
     return rows

@@ -21,6 +21,9 @@ from headwater.spark.jobs.job import span_micros
 from headwater.spark.jobs.uptime import run_uptime
 from tests.waiting import until_state
 
+LONG = bytes(100)
+"""More than a line of base64."""
+
 
 def test_spans() -> None:
     assert span_micros("10s", "window") == 10_000_000
@@ -290,7 +293,10 @@ def test_an_export_goes_on_where_it_stopped(
 ) -> None:
     from headwater.spark.jobs import export
 
-    rows = [(f"OUT.{i}", b'a,"\n%d\xff' % i, {"k": f"v{i}"} if i % 2 else None) for i in range(30)]
+    rows = [
+        (f"OUT.{i}", b'a,"\n%d\xff' % i + LONG, {"k": f"v{i}"} if i % 2 else None)
+        for i in range(30)
+    ]
     fill("OUT", rows)
     out = tmp_path / "out"
     source = server.options("OUT", partitions="6", starting="1")
@@ -337,7 +343,12 @@ def test_an_export_goes_on_where_it_stopped(
         assert told["rows"] == told["read_back"] == told["planned"] == 26
     (record, *_) = sorted((tmp_path / "json").rglob("part-*.json"))
     line = json.loads(record.read_text().splitlines()[0])
-    assert base64.b64decode(line["payload"]) == b'a,"\n5\xff' and line["headers"] == {"k": "v5"}
+    assert base64.b64decode(line["payload"]) == b'a,"\n5\xff' + LONG
+    assert line["headers"] == {"k": "v5"}
+    at_microsecond = found[line["sequence"]].timestamp.timestamp()
+    assert datetime.fromisoformat(line["timestamp"]).timestamp() == at_microsecond
+    records = [path.read_text() for path in (tmp_path / "csv").rglob("part-*.csv")]
+    assert sum(text.count("\n") for text in records) == 26 + len(records)
 
     server.run(lambda _, js: js.delete_stream("OUT"))
     fill("OUT", rows[:1])
