@@ -33,6 +33,7 @@ async def test_a_leader_that_was_stopped_hands_out_nothing_that_is_done(tmp_path
     assert outcome.broken == 0, outcome
 
 
+@slow
 async def test_the_same_script_drives_the_real_server(tmp_path: Path) -> None:
     outcome = await run("kills", "real", tiny(tmp_path))
     assert outcome.acked > 0

@@ -11,12 +11,13 @@ from tests.earlier.portrait import portrait
 from tests.earlier.programs import connected, running
 from tests.earlier.record import KEPT
 from tests.earlier.story import ask
+from tests.slow import shared
 from tests.waiting import until
 
 STORES = sorted(path.name.removesuffix(".tar.xz") for path in KEPT.glob("*.tar.xz"))
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", shared(STORES, lambda name: name != "2026-11-26-cluster"))
 async def test_a_store_of_an_earlier_version_is_whole(tmp_path: Path, name: str) -> None:
     """After a kill of that version, and after a kill of this one."""
     with tarfile.open(KEPT / f"{name}.tar.xz") as packed:

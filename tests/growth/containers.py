@@ -6,6 +6,8 @@ import types
 from collections import OrderedDict, deque
 from typing import Any
 
+from _pytest.logging import LogCaptureHandler
+
 COUNTED = (dict, list, set, deque, OrderedDict)
 NOT_OURS = (
     type,
@@ -16,8 +18,9 @@ NOT_OURS = (
     types.FrameType,
     types.CoroutineType,
     asyncio.AbstractEventLoop,
+    LogCaptureHandler,
 )
-"""What is not gone through: it leads from one node to all that the process has."""
+"""What is not gone through: it leads from one node to all that the process has, as to all tests."""
 
 Rows = dict[int, tuple[Any, int, str]]
 """Of each container, by its id: itself, its rows, and the types on the way to it."""

@@ -36,7 +36,6 @@ BOUNDED = {
     "Cluster > dict": "since when streams are led, `SINCE_MIN` more than there are",
     "Metas > list": "descriptions until they are in files, a second later",
     "Transport > set": "answers to other nodes, `CALLS_MAX`",
-    "LogCaptureHandler > list": "lines that pytest keeps",
 }
 """The end of the way to it, and what bounds it."""
 

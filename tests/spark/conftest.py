@@ -19,6 +19,7 @@ import pytest
 
 from bench.servers import free_port
 from tests.jvms import JVM_FLAGS
+from tests.slow import slow
 from tests.waiting import until_seen, until_state
 
 START_SECONDS = 20
@@ -30,8 +31,11 @@ EVERY = os.environ.get("HEADWATER_SPARK") == "all"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", ())
+        if "spark" in fixtures:
             item.add_marker(pytest.mark.timeout(SESSION_SECONDS))
+        if "one_server" in fixtures and "nats-server" in item.name:
+            item.add_marker(slow)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -43,10 +47,9 @@ def all_jvms_quick() -> Iterator[None]:
 
 
 @pytest.fixture
-def one_server(request: pytest.FixtureRequest) -> None:
-    """For what does not depend on the server, beside other tests that read from both of them."""
-    if "nats-server" in request.node.name and not EVERY:
-        pytest.skip("minutes: HEADWATER_SPARK=all")
+def one_server() -> None:
+    """For what depends little on the server, beside other tests that read from both of them: with
+    nats-server it is slow."""
 
 
 @dataclass

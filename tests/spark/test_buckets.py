@@ -91,6 +91,7 @@ def table(checked: SourceOptions, ranges: Any = None) -> dict[str, bytes]:
     return {row["key"]: row["value"] for batch in batches for row in batch.to_pylist()}
 
 
+@pytest.mark.usefixtures("one_server")
 def test_a_bucket_is_a_table_and_a_feed(spark: Any, server: Server, bucket: Callable) -> None:
     name = bucket("CONF")
     change(
@@ -121,6 +122,7 @@ def test_a_bucket_is_a_table_and_a_feed(spark: Any, server: Server, bucket: Call
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("one_server")
 def test_a_query_copies_a_bucket(
     spark: Any, server: Server, bucket: Callable, tmp_path: Any
 ) -> None:

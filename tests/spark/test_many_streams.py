@@ -88,6 +88,7 @@ def wait_for_rows(query: Any, rows: int) -> None:
     until_seen(all_there, f"{rows} rows were read", QUERY_S)
 
 
+@pytest.mark.usefixtures("one_server")
 def test_streams_come_and_go_while_a_query_runs(
     spark: Any, server: Any, fill: Callable, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from nats.js.api import StreamConfig, StreamInfo
 from bench.servers import free_port
 from tests.deploy.running_node import Running
 from tests.deploy.store.test_sealing_commands import stored
+from tests.slow import slow
 from tests.waiting import stand_by, until
 
 MESSAGES = 400
@@ -91,6 +92,7 @@ async def check(url: str, last: int) -> None:
     await client.close()
 
 
+@slow
 def test_killed_while_it_is_replaced(tmp_path: Path) -> None:
     trio = Trio(tmp_path)
     last = MESSAGES

@@ -13,6 +13,7 @@ from headwater.security.sealing import AES, CHACHA, NodeKey
 from tests.deploy.running_node import BIN, Running
 from tests.deploy.store.sealed_store import until_packed
 from tests.deploy.store.test_sealing_commands import stored
+from tests.slow import shared
 from tests.waiting import stand_by
 
 MESSAGES = 3000
@@ -88,7 +89,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("at", range(STEPS))
+@pytest.mark.parametrize("at", shared(range(STEPS), lambda at: at < 2))
 def test_killed_while_it_is_replaced(at: int, sealed: Path, tmp_path: Path) -> None:
     """Every other time the cipher changes, too."""
     cipher = ("aes", "chacha")[at % 2]

@@ -57,7 +57,7 @@ async def test_a_program_is_cancelled_at_any_step(
 ) -> None:
     """It ends, its readers end, its store can be opened, and what was acknowledged is there."""
     program = Program(tmp_path)
-    for steps in range(first, 200, 15):
+    for steps in range(first, 200, 25):
         task = await program.cancelled_after(steps, *again)
         assert task.cancelled(), f"cancelled after {steps} steps"
         assert all(reader.done() for reader in program.readers)

@@ -8,6 +8,7 @@ from nats.aio.client import Client
 from headwater.edge.conf.options import ClusterOptions, JetStreamOptions, Options
 from headwater.hub.api.cluster import Cluster
 from tests.hub.lab import Lab, api
+from tests.slow import slow
 from tests.waiting import until
 
 MESSAGES = 40
@@ -83,6 +84,7 @@ def packed(cluster: Cluster) -> bool:
     return not node.repacker.waiting and not node.eraser._pending
 
 
+@slow
 async def test_a_plain_cluster_is_sealed_node_by_node(lab: Lab) -> None:
     """What was written before is wiped, in the commit log, too."""
     for index in range(3):

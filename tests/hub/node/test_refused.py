@@ -81,9 +81,11 @@ async def test_a_replica_is_made_when_a_full_disk_has_room(
             await until(lambda name=name: is_whole(lab, name), f"{name} is whole")
         await until(lambda: not health(lab), "nothing is wrong any more")
         said = [each.getMessage() for each in caplog.records]
-        for cause in ("cannot begin here", "is not as assigned", "meta files cannot be written"):
+        # A node says it once, and so does the one that starts on that disk.
+        causes = {"cannot begin here": 1, "is not as assigned": 1, "files cannot be written": 2}
+        for cause, times in causes.items():
             lines = [each for each in said if cause in each]
-            assert len(lines) == len(set(lines)) > 0, lines
+            assert 0 < len(lines) <= times * len(set(lines)), lines
         await lab.stop()
 
 

@@ -59,6 +59,7 @@ def test_runs_see_what_can_happen() -> None:
     assert len({step.kind for _, steps in plans for step in steps}) == 17
 
 
+@slow
 def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def delete(story: Story, step: object) -> None:
         story.world.wrong("something was deleted")

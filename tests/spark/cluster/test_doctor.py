@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.slow import slow
 from tests.spark.cluster.standalone import StandaloneCluster, driver_environment
 from tests.spark.conftest import EVERY, start_server
 
@@ -17,7 +18,7 @@ DOCTOR_S = 240
 SMALL = ("--conf", "spark.executor.memory=512m")
 EXECUTORS = 2 if EVERY else 1
 """An executor is a JVM more, which starts for ten seconds on a busy machine."""
-slow = pytest.mark.skipif(not EVERY, reason="a minute or more: make spark-cluster")
+minutes = pytest.mark.skipif(not EVERY, reason="a minute or more: make spark-cluster")
 pytestmark = pytest.mark.timeout(2 * DOCTOR_S)
 
 
@@ -59,6 +60,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     running.process.wait(10)
 
 
+@slow
 def test_every_executor_is_looked_at(url: str) -> None:
     """Spark's own cluster in one process, whose executors are processes of their own."""
     login = ("-s", url, "--user", "u", "--password-env", "SECRET")
@@ -79,7 +81,7 @@ def test_a_wrong_password_is_told_without_a_jvm(url: str) -> None:
     assert "check user and password" in checks[-2]["detail"]
 
 
-@slow
+@minutes
 def test_wrong_executors_of_a_standalone_master(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

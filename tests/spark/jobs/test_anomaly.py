@@ -63,6 +63,7 @@ def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
         Strange(**{"kind": KIND, **wrong})
 
 
+@pytest.mark.usefixtures("one_server")
 def test_planted_values_are_found_exactly(
     spark: Any, server: Any, fill: Callable, run: Callable, tmp_path: Path
 ) -> None:

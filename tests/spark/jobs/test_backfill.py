@@ -113,6 +113,7 @@ async def taken(publish: Callable) -> bool:
     return not await publish()
 
 
+@pytest.mark.usefixtures("one_server")
 def test_a_backfill_follows_an_export_that_follows(
     spark: Any, server: Any, fill: Callable, run: Callable, tmp_path: Path, ledger: None
 ) -> None:

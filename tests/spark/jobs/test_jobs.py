@@ -150,6 +150,7 @@ def test_an_audit_finds_what_a_mirror_lacks_and_has_too_much(
         server.run(lambda _, js: js.delete_stream("COPY"))
 
 
+@pytest.mark.usefixtures("one_server")
 def test_an_audit_of_a_copy_that_is_behind_and_of_streams_with_limits(
     spark: Any, server: Any, fill: Callable
 ) -> None:
@@ -194,6 +195,7 @@ def heartbeats(name: str) -> list[tuple[str, bytes, None]]:
     return [(f"{name}.{who}.beat", device(who, at, count), None) for at, who, count in sorted(rows)]
 
 
+@pytest.mark.usefixtures("one_server")
 def test_gaps_of_counters_and_times_are_found_exactly(
     spark: Any, server: Any, fill: Callable, run: Callable, tmp_path: Path
 ) -> None:
@@ -255,6 +257,7 @@ def test_gaps_of_sequences_are_found_over_the_bounds_of_buckets(
     assert filtered.exit_code == 2 and "state --every or --counter" in filtered.stderr
 
 
+@pytest.mark.usefixtures("one_server")
 def test_offline_intervals_are_found_exactly(
     spark: Any, server: Any, fill: Callable, run: Callable
 ) -> None:

@@ -127,6 +127,7 @@ def test_options_of_the_job_are_not_for_the_caller(server: Any, spark: Any, tmp_
         run_rollup(server.options("S", valueFormat="raw"), str(tmp_path / "out"), spark=spark)
 
 
+@pytest.mark.usefixtures("one_server")
 def test_the_command(
     spark: Any, server: Any, fill: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

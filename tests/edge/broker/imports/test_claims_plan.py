@@ -183,7 +183,7 @@ def allowed(
     return token is not None and not jwt.expired(token, now_s)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_changes)
 def test_a_plan_that_is_kept_is_a_plan_from_the_beginning(
     changes: list[tuple[tuple[int, AccountBody | str], float]],

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench.servers import Server, anchor
+from tests.waiting import until
 
 SECOND = 1_000_000_000
 # Fields that are another server's own: names, times, versions.
@@ -176,6 +177,11 @@ async def prepare(server: Any, **config: Any) -> None:
     assert "error" not in answer, answer
     for n in (1, 2, 3, 1, 2):
         server.send(f"a.{n}", "x")
+
+    async def are_stored() -> bool:
+        return "message" in await server.ask("STREAM.MSG.GET.S", {"seq": 5})
+
+    await until(are_stored, "the messages are stored")
 
 
 async def both(world: Any, real: Real, what: str, body: Any = None) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from headwater.spark.jobs.following.notebook import NAME
 from headwater.spark.options import parse_options
 from headwater.spark.write.ledger import STREAM as LEDGER
 from headwater.spark.write.sink import HeadwaterWriter
-from tests.spark.conftest import EVERY
+from tests.slow import slow
 from tests.spark.driver_process import END_S, Driver
 from tests.spark.jobs.test_rollup import START, reading
 from tests.waiting import until, until_seen
@@ -80,6 +80,7 @@ def aggregates(out: Path, pattern: str) -> list[dict[str, Any]]:
     return [row for path in files for row in pq.ParquetFile(path).read().to_pylist()]
 
 
+@slow
 @pytest.mark.timeout(4 * END_S)
 @pytest.mark.parametrize(
     ("server", "moment"),
@@ -136,13 +137,12 @@ def test_a_rollup_counts_each_message_once(
     assert (totals["planned"], totals["read"], totals["lost"]) == (MESSAGES, MESSAGES, 0)
 
 
+@slow
 @pytest.mark.timeout(4 * END_S)
 @pytest.mark.parametrize("server", ["headwater"], indirect=True, scope="session")
 def test_gaps_are_counted_once(
     server: Any, fill: Callable, again: Callable, driver_folder: Path
 ) -> None:
-    if not EVERY:
-        pytest.skip("half a minute: HEADWATER_SPARK=all")
     chance = random.Random(2)
     counters = [0] * KEYS
     keys, payloads, missing = [], [], set()
