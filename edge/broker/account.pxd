@@ -2,6 +2,9 @@ from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Msg, Sink
 from headwater.edge.broker.match_cache cimport MatchCache
 from headwater.edge.subjects.trie cimport Match, Trie
 
+cdef void set_message(Msg* m, bytes subject, bytes body, Py_ssize_t header_len, bytes reply, bytes shown) noexcept
+
+
 cdef class Account:
     cdef public str name
     cdef public Kernel kernel

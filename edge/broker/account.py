@@ -49,6 +49,29 @@ def fingerprint(text: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.uint
 
 
 @cython.cfunc
+@cython.exceptval(check=False)
+def set_message(
+    m: cython.pointer(Msg),
+    subject: bytes,
+    body: bytes,
+    header_len: cython.Py_ssize_t,
+    reply: bytes,
+    shown: bytes,
+) -> cython.void:
+    """Point `m` at bytes that the caller keeps; `body` begins with its header block, if any."""
+    m.via = MADE
+    m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
+    m.subject_len = PyBytes_GET_SIZE(subject)
+    m.reply = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(reply))
+    m.reply_len = PyBytes_GET_SIZE(reply)
+    m.shown = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(shown))
+    m.shown_len = PyBytes_GET_SIZE(shown)
+    m.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
+    m.header_len = header_len
+    m.size = PyBytes_GET_SIZE(body)
+
+
+@cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
 def fixed_part(subject: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
@@ -380,17 +403,9 @@ class Account:
         `own` says that this node chose the subject, so that services may hear it.
         """
         m: Msg
-        m.via = OWN if own else MADE
         body: bytes = headers + payload if headers else payload
-        m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
-        m.subject_len = PyBytes_GET_SIZE(subject)
-        m.reply = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(reply))
-        m.reply_len = PyBytes_GET_SIZE(reply)
-        m.shown = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(shown))
-        m.shown_len = PyBytes_GET_SIZE(shown)
-        m.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
-        m.header_len = PyBytes_GET_SIZE(headers)
-        m.size = PyBytes_GET_SIZE(body)
+        set_message(cython.address(m), subject, body, PyBytes_GET_SIZE(headers), reply, shown)
+        m.via = OWN if own else MADE
         count: cython.Py_ssize_t = self.publish(cython.address(m), sender)
         if not self.kernel.turning:
             self.kernel.kick()

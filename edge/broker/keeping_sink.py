@@ -10,15 +10,13 @@ What was kept goes to the heir alone: everybody else got it when it came.
 
 import cython
 from cython.cimports.cpython.bytes import (
-    PyBytes_AS_STRING,
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cython.cimports.headwater.edge.broker.account import Account
+from cython.cimports.headwater.edge.broker.account import Account, set_message
 from cython.cimports.headwater.edge.kernel.kernel import (
     KIND_INTERNAL,
     KIND_LEAF,
-    MADE,
     Endpoint,
     Kernel,
     Msg,
@@ -123,16 +121,7 @@ def hand_to(
     """Deliver a message to these sinks of an account alone; `headers` is a whole block or empty."""
     m: Msg
     body: bytes = headers + payload
-    m.via = MADE
-    m.subject = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(subject))
-    m.subject_len = PyBytes_GET_SIZE(subject)
-    m.reply = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(reply))
-    m.reply_len = PyBytes_GET_SIZE(reply)
-    m.shown = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(shown))
-    m.shown_len = PyBytes_GET_SIZE(shown)
-    m.body = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(body))
-    m.header_len = PyBytes_GET_SIZE(headers)
-    m.size = PyBytes_GET_SIZE(body)
+    set_message(cython.address(m), subject, body, PyBytes_GET_SIZE(headers), reply, shown)
     account.route(cython.address(m), None, Match(sinks, ()), None)
     if not account.kernel.turning:
         account.kernel.kick()
