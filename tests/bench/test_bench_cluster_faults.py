@@ -6,7 +6,7 @@ import pytest
 
 from bench.cluster.faults import FAULTS, NETWORK, Outcome, Plan, run, table
 from bench.cluster.namespaces import NoNamespaces
-from tests.slow import slow
+from tests.slow import one_in, slow
 
 
 def tiny(path: Path) -> Plan:
@@ -14,7 +14,7 @@ def tiny(path: Path) -> Plan:
     return Plan(rounds=1, seconds=2.0, publishers=2, consumers=1, parent=path)
 
 
-@pytest.mark.parametrize("fault", ["kills", "partitioned"])
+@pytest.mark.parametrize("fault", one_in(2, ["partitioned", "kills"]))
 async def test_headwater_keeps_its_promises(tmp_path: Path, fault: str) -> None:
     try:
         outcome = await run(fault, "headwater", tiny(tmp_path))

@@ -7,7 +7,9 @@ from click.testing import CliRunner
 
 from bench.cluster.rows import ALL_CORES
 from bench.cluster.speed import METRICS, SIZES, Plan, Report, main, measure
-from tests.slow import one_in
+from tests.slow import one_in, shared
+
+ROWS = ["window-128", "waiting", "consumer", "gap-kill", "idle"]
 
 
 def tiny(path: Path) -> Plan:
@@ -15,7 +17,7 @@ def tiny(path: Path) -> Plan:
     return Plan((), (), 1, SIZES["tiny"], 2, path)
 
 
-@pytest.mark.parametrize("row", ["window-128", "waiting", "consumer", "gap-kill", "idle"])
+@pytest.mark.parametrize("row", shared(ROWS, lambda row: row != "gap-kill"))
 async def test_a_row_gives_its_figures(tmp_path: Path, row: str) -> None:
     figures = await measure(row, "headwater", tiny(tmp_path))
     assert figures and figures.keys() <= METRICS.keys()

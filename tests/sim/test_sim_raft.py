@@ -82,7 +82,7 @@ def test_new_seeds(capsys: pytest.CaptureFixture[str]) -> None:
         print(SEARCH.run(range(seed, seed + 1000), STEPS, seconds=12))
 
 
-@pytest.mark.parametrize("seed", one_in(4, KNOWN_SEEDS))
+@pytest.mark.parametrize("seed", one_in(8, KNOWN_SEEDS))
 def test_seeds_that_found_bugs(seed: int) -> None:
     outcome = attempt(seed, STEPS)
     assert not isinstance(outcome, str), explain(seed, STEPS, outcome)

@@ -9,6 +9,7 @@ from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
 from tests.certificates import certificate
 from tests.federation.lab import Lab, client_port, wired
+from tests.slow import one_in
 from tests.waiting import until
 
 MESSAGES, SIZE = 3000, 2000
@@ -19,7 +20,7 @@ window of the bulk is twice as much."""
 
 
 @pytest.mark.parametrize("mode", ["off", "s2_fast"])
-@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("secured", one_in(2, [True, False]), ids=["tls", "plain"])
 async def test_an_answer_does_not_wait_for_bulk(lab: Lab, secured: bool, mode: str) -> None:
     """Counted in bytes of the wire between a request and its answer, and with a mirror that is
     added meanwhile."""

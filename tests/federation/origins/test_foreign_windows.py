@@ -24,6 +24,7 @@ from headwater.edge.node.node import Node
 from headwater.federation.origins.origin_follower import OriginFollower
 from headwater.federation.origins.origin_window import FRAME, LEAST, OPEN, OriginWindow
 from tests.federation.lab import JETSTREAM, Lab, Wire, client_port, free_port, leafs
+from tests.slow import one_in
 from tests.waiting import until, until_state
 
 RATE = 256 * 1024
@@ -96,7 +97,7 @@ async def same(line: Line, js: JetStreamContext, count: int) -> None:
         assert here.data == there.data, sequence
 
 
-@pytest.mark.parametrize("kind", ["mirror", "source"])
+@pytest.mark.parametrize("kind", one_in(2, ["mirror", "source"]))
 async def test_requests_and_small_streams_pass_bulk(lab: Lab, kind: str) -> None:
     """They wait for two seconds' worth, not for 2 MiB."""
     made = await line(lab)

@@ -9,6 +9,7 @@ from nats.js.api import DiscardPolicy, StreamConfig, StreamSource
 from headwater.edge.ports import allocation
 from tests.federation.lab import JETSTREAM, Lab, client_port, free_port, leafs
 from tests.federation.origins.test_slow_links import Line, of
+from tests.slow import one_in
 from tests.waiting import silence, until
 
 BUDGET = 32 << 20
@@ -33,7 +34,7 @@ async def small_edge(lab: Lab) -> Line:
     return Line(lab, hub, edge, wire)
 
 
-@pytest.mark.parametrize("mirror", [True, False], ids=["mirror", "source"])
+@pytest.mark.parametrize("mirror", one_in(2, [True, False]), ids=["mirror", "source"])
 async def test_a_copy_without_room_asks_less_and_less(
     lab: Lab, caplog: pytest.LogCaptureFixture, mirror: bool
 ) -> None:

@@ -13,6 +13,7 @@ from nats.aio.client import Client
 
 from tests.hub.api.beside import Nodes, at_both, led
 from tests.hub.lab import api
+from tests.slow import slow
 from tests.waiting import connected, until
 
 SIZE = 4
@@ -277,6 +278,7 @@ async def transcript(port: int, stop: Callable[[int], Awaitable[None]]) -> list[
             await client.close()
 
 
+@slow
 async def test_the_answers_are_those_of_nats_servers(tmp_path: Path) -> None:
     async def told(nodes: Nodes) -> list[Any]:
         return await asyncio.wait_for(transcript(nodes.port, nodes.stop), 120)

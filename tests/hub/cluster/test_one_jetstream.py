@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from tests.hub.lab import Lab, api
+from tests.slow import one_in
 from tests.waiting import until
 
 
@@ -52,7 +53,7 @@ async def test_a_name_and_a_subject_are_taken_once(lab: Lab) -> None:
     assert "error" not in await api(first, "STREAM.CREATE.S", **other_config)
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", one_in(2, [2, 3]))
 async def test_streams_survive_stops(lab: Lab, count: int) -> None:
     """With two of three stopped there is no leader; the third still has its own streams."""
     await lab.formed()

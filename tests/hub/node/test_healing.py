@@ -14,6 +14,7 @@ from headwater.hub.node.service import ClusterService
 from headwater.hub.streams.replica_digest import differing, odd_ones
 from tests.hub.cluster.test_replicas import R, current, index_of
 from tests.hub.lab import Lab, api, until
+from tests.slow import one_in
 
 COUNT = 50
 
@@ -117,7 +118,7 @@ def flip(store: Path, word: bytes) -> int:
     return count
 
 
-@pytest.mark.parametrize("whose", ["leader", "follower"])
+@pytest.mark.parametrize("whose", one_in(2, ["leader", "follower"]))
 async def test_a_flipped_bit_heals(tmp_path: Path, whose: str) -> None:
     """Nothing is lost to a client: neither for a reader, nor for a consumer."""
     with ClusterNodes(SERVERS["headwater"], parent=tmp_path) as nodes:

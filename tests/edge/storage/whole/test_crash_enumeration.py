@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.edge.storage.whole.crash_history import History, check
+from tests.slow import one_in
 
 WHOLE = os.environ.get("HEADWATER_DAMAGE") == "all"
 # Every how many-th crash point the suite takes, and the seeds of power cuts that keep a part.
@@ -26,7 +27,7 @@ def outcomes(number: int) -> Iterator[tuple[object, str]]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("gathered", [False, True])
+@pytest.mark.parametrize("gathered", one_in(2, [True, False]))
 def test_every_crash_point(gathered: bool) -> None:
     history = History(gathered=gathered)
     history.run()

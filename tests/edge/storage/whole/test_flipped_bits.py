@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.edge.storage.whole.small_stores import Harm, Truth, examine, stopped
+from tests.slow import one_in
 
 DAMAGE = os.environ.get("HEADWATER_DAMAGE", "")
 # Every how many-th bit the suite takes: no multiple of eight, so that all bits of bytes are met.
@@ -64,7 +65,7 @@ def places(truth: Truth) -> Iterator[tuple[tuple[str, ...], int, int]]:
 
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("clean", one_in(2, [True, False]))
 def test_every_bit(clean: bool, packed: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     truth = stopped("clean" if clean else "power", packed)

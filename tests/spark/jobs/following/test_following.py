@@ -13,6 +13,7 @@ from nats.js.api import StreamSource
 from headwater.spark.cli_follow import until_interrupted
 from headwater.spark.errors import OptionError, SourceError
 from headwater.spark.jobs.following.notebook import NAME, Notebook
+from tests.slow import slow
 from tests.spark.jobs.test_rollup import START, reading
 from tests.waiting import until_state
 
@@ -152,6 +153,7 @@ def test_a_rollup_writes_each_window_once_and_counts_what_is_late(
     assert other.exit_code == 2 and "has window '1m', not '2m'" in other.stderr
 
 
+@slow
 def test_a_clock_in_the_future_makes_nothing_of_others_late(
     server: Any, fill: Callable, run: Callable, tmp_path: Path
 ) -> None:
@@ -189,6 +191,7 @@ def test_gaps_are_told_across_batches_and_runs(
     assert (totals["keys"], totals["unknown"], totals["read"]) == (2, 1, 8)
 
 
+@slow
 def test_sequences_are_told_across_batches(
     server: Any, fill: Callable, run: Callable, tmp_path: Path
 ) -> None:
