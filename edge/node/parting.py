@@ -37,6 +37,9 @@ class AloneKeeper:
         """Nobody is to hear of it."""
         return frozenset()
 
+    def found(self, account: Account, heir: Any) -> None:
+        """Nobody is to hear of it."""
+
     def hand(self, account: Account, heir: Any, *message: bytes) -> None:
         """Deliver it."""
         hand_to(account, (heir,), *message)
@@ -48,7 +51,7 @@ class Inboxes:
     def __init__(self, account: Account, node: NodeView, removed: Callable[[], None]) -> None:
         self.account = account
         self.loop = node.loop
-        self.hand = node.inbox_keeper.hand
+        self.keeper = node.inbox_keeper
         self.removed = removed
         """Called when what was kept for an inbox is there no more."""
         self.sinks: dict[bytes, KeepingSink] = {}
@@ -57,7 +60,10 @@ class Inboxes:
     def keep(self, subject: bytes, routes: frozenset[Any]) -> None:
         """Keep what comes to an inbox; `routes` are those whose nodes know of it."""
         if subject not in self.sinks:
-            sink = self.sinks[subject] = KeepingSink(self.account, subject, routes, self.hand)
+            sink = KeepingSink(
+                self.account, subject, routes, self.keeper.hand
+            )
+            self.sinks[subject] = sink
             self.account.insert(sink)
             self.loop.call_later(PART_SECONDS, self.remove, sink)
 
@@ -66,6 +72,7 @@ class Inboxes:
         kept = self.sinks.get(sink.subject)
         if kept is not None and sink is not kept and sink.queue is None and kept.heir is None:
             kept.heir = sink
+            self.keeper.found(self.account, sink)
             # The account is not to change while it tells of a change.
             self.loop.call_soon(self.release, kept)
 

@@ -22,6 +22,9 @@ class InboxKeeper(Protocol):
         """Say which inboxes, by account and subject, are kept here from soon on; returns the routes
         whose nodes have heard of it."""
 
+    def found(self, account: Account, heir: Any) -> None:
+        """A sink listens to a kept inbox now, and gets all that is said here from now on."""
+
     def hand(self, account: Account, heir: Any, *message: bytes) -> None:
         """Give a message that was kept, as of `KeepingSink`, to the sink that listens now."""
 

@@ -3,19 +3,21 @@
 A node that leaves keeps what comes to its clients' inboxes (`edge/node/parting.py`), and passes it
 on when they have subscribed again elsewhere. It cannot know which of the others have heard of that
 by then: those send to both. So it says whose inboxes it keeps, before it lets a client go, and who
-hears of the heir sends it nothing more. What was kept goes to the heir in a frame of its own, since
-all others who listen have got it.
+hears of the heir sends it nothing more, and says so to the heir's node (`overlaps.py`). What was
+kept goes to the heir in a frame of its own, since all others who listen have got it.
 """
 
 import asyncio
 import contextlib
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from headwater.edge.broker.account import Account
 from headwater.edge.broker.keeping_sink import hand_to
+from headwater.hub.routes.overlaps import MARKS_SECONDS, MARKS_VERSION, Overlap
 from headwater.hub.routes.route_conn import NODE_ACCOUNT, RouteConn
 
 if TYPE_CHECKING:
@@ -52,11 +54,14 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
 class Watch:
     """The inboxes of one account that other nodes keep, until somebody listens to them."""
 
-    def __init__(self, account: Account, loop: Any) -> None:
+    def __init__(self, account: Account, loop: Any, routes: "Registry") -> None:
         self.account = account
         self.loop = loop
+        self.routes = routes
         self.conns: dict[bytes, RouteConn] = {}
         """By subject: the route of the node that keeps it."""
+        self.overlaps: dict[bytes, Overlap] = {}
+        """By subject: of those that have an heir on this node."""
         account.add_watcher(self)
 
     def add(self, subject: bytes, conn: RouteConn) -> None:
@@ -76,10 +81,29 @@ class Watch:
             if sub is not None:
                 # From now on: the account is not to change while it tells of a change.
                 sub.closed = True
+            say_heir(self.account, sink)
             self.loop.call_soon(self._leave_out, sink.subject, conn)
+            if not sink.remote and sink.owner is not None:
+                self._listen_beside(sink)
 
     def interest_removed(self, sink: Any) -> None:
         """As of `Account.add_watcher`."""
+
+    def _listen_beside(self, sink: Any) -> None:
+        """Know what an heir on this node hears while the others hear of it."""
+        if sink.subject in self.overlaps:
+            return
+        there = [self.routes.beside(peer, self.account.name) for peer in self.routes.peers]
+        awaited = {conn for conn in there if conn is not None and _marks(conn)}
+        overlap = self.overlaps[sink.subject] = Overlap(sink.subject, awaited)
+        # At once, as messages may come by the next route that is read.
+        self.account.insert(overlap)
+        self.loop.call_later(MARKS_SECONDS, overlap.stop_waiting)
+        self.loop.call_later(KEPT_SECONDS, self._end, overlap)
+
+    def _end(self, overlap: Overlap) -> None:
+        del self.overlaps[overlap.subject]
+        self.account.remove(overlap)
 
     def _key(self, subject: bytes) -> tuple[bytes, bytes, None, None]:
         return (self.account.name.encode(), subject, None, None)
@@ -98,6 +122,13 @@ class Watch:
     def _forget(self, subject: bytes, conn: RouteConn) -> None:
         if self.conns.get(subject) is conn:
             del self.conns[subject]
+
+
+def say_heir(account: Account, sink: Any) -> None:
+    """Tell the node of an heir that the one that leaves gets nothing more from here."""
+    conn = sink.owner
+    if isinstance(conn, RouteConn) and _marks(conn):
+        _put(conn, b"heir", msgspec.msgpack.encode(Kept(account.name, sink.subject)))
 
 
 class KeptMessage(msgspec.Struct, array_like=True, frozen=True):
@@ -130,7 +161,7 @@ class KeptInboxes:
     def __init__(self, node: "NodeView", routes: Registry) -> None:
         self.node = node
         self.routes = routes
-        self.handlers = {b"keeps": self._heard, b"kept": self._handed}
+        self.handlers = {b"keeps": self._heard, b"kept": self._handed, b"heir": self._left_out}
         self._watches: dict[str, Watch] = {}
         self._slow: set[str] = set()
         """Nodes that have not heard in time: nobody waits for them again."""
@@ -143,7 +174,7 @@ class KeptInboxes:
         said: dict[str, set[RouteConn]] = {}
         for account, subject in inboxes:
             here = listeners(self.node.accounts[account], subject)
-            if sum(not sink.remote for sink in here) > 1:
+            if sum(not sink.remote and not isinstance(sink, Overlap) for sink in here) > 1:
                 continue
             body = msgspec.msgpack.encode(Kept(account, subject))
             for server_id in self.routes.peers:
@@ -165,6 +196,10 @@ class KeptInboxes:
                 return True
         self._slow.add(server_id)
         return False
+
+    def found(self, account: Account, heir: Any) -> None:
+        """As of InboxKeeper."""
+        say_heir(account, heir)
 
     def hand(self, account: Account, heir: Any, *message: bytes) -> None:
         """As of InboxKeeper."""
@@ -195,34 +230,64 @@ class KeptInboxes:
             return
         watch = self._watches.get(kept.account)
         if watch is None or watch.account is not account:
-            watch = self._watches[kept.account] = Watch(account, self.node.loop)
+            watch = self._watches[kept.account] = Watch(account, self.node.loop, self.routes)
         watch.add(kept.subject, conn)
+
+    def _left_out(self, conn: RouteConn, body: bytes) -> None:
+        found = msgspec.msgpack.decode(body, type=Kept)
+        overlap = self._overlap(found.account, found.subject)
+        if overlap is not None:
+            overlap.ends(conn)
+
+    def _overlap(self, account: str, inbox: bytes) -> Overlap | None:
+        watch = self._watches.get(account)
+        return watch.overlaps.get(inbox) if watch is not None else None
 
     def _handed(self, conn: RouteConn, body: bytes) -> None:
         message = msgspec.msgpack.decode(body, type=KeptMessage)
         account = self.node.accounts.get(message.account)
         if account is None:
             return
-        heirs = [
+        overlap = self._overlap(message.account, message.inbox)
+        if overlap is None:
+            _deliver(account, message)
+            return
+        others = [
             sink
-            for sink in listeners(account, message.inbox)
-            if not sink.remote and sink.queue is None and sink.owner is not None
+            for sink in account.sinks(message.subject)
+            if not isinstance(sink, Overlap) and not isinstance(sink.owner, RouteConn)
         ]
-        hand_to(
-            account,
-            tuple(heirs),
-            message.subject,
-            message.payload,
-            message.reply,
-            message.headers,
-            message.shown,
-        )
+        what = (message.subject, message.payload, message.reply, message.headers)
+        overlap.hand(what, partial(_deliver, account, message), len(others) < 2)
+
+
+def _deliver(account: Account, message: KeptMessage) -> None:
+    """Give it to who listens here to that very inbox."""
+    heirs = [
+        sink
+        for sink in listeners(account, message.inbox)
+        if not sink.remote and sink.queue is None and sink.owner is not None
+    ]
+    hand_to(
+        account,
+        tuple(heirs),
+        message.subject,
+        message.payload,
+        message.reply,
+        message.headers,
+        message.shown,
+    )
 
 
 def _knows(conn: RouteConn) -> bool:
     """Whether the node at the other end knows kept inboxes."""
     peer = conn.session.peer
     return bool(peer.headwater >= HEIRS_VERSION or (peer.headwater and peer.jetstream))
+
+
+def _marks(conn: RouteConn) -> bool:
+    """Whether the node at the other end says when it sends the one that leaves nothing more."""
+    return bool(conn.session.peer.headwater >= MARKS_VERSION)
 
 
 def _put(conn: RouteConn, kind: bytes, body: bytes) -> None:
