@@ -29,6 +29,10 @@ ORIGINS = re.compile(r"(Nats-Stream-Source: .* )\S+")
 MADE_UP = re.compile(r"^[A-Za-z0-9]{8}$|'name': '[A-Za-z0-9]{8}'")
 """The name of a consumer that a client gave none, alone or in what is told of it."""
 
+EXPIRES = re.compile(r'"expires": ?(\d+)')
+AROUND_S = 0.06
+"""So close to the end of a request nothing is done: whether it is over is chance then."""
+
 LATE = re.compile("(consumer_(delete|reset)|stream_delete)_response")
 
 COUNTS = ("errors", "total")
@@ -199,6 +203,8 @@ class Player:
         self.sides = [Side(self.name, login), Side(self.name, login)]
         self.alone = bool(login)
         self.asked = itertools.count(1)
+        self.ends: list[float] = []
+        """When the time of each request for messages is over, by the loop's clock."""
 
     async def play(self, steps: list[Step]) -> tuple[int, Any, Any] | None:
         """The first step of which something else came, with what came on both sides."""
@@ -260,7 +266,11 @@ class Player:
         if step["do"] == "wait":
             await asyncio.sleep(step["seconds"])
             await self.settle(0)
+            await self.past_ends()
             return
+        await self.past_ends()
+        now = asyncio.get_running_loop().time()
+        self.ends += [now + float(ns) / 1e9 for ns in EXPIRES.findall(step.get("body", ""))]
         inbox = f"{self.name}i.{next(self.asked)}"
         least = 1
         for side in self.sides:
@@ -284,6 +294,19 @@ class Player:
             else:
                 least = 0
         await self.settle(least)
+        await self.past_ends()
+
+    async def past_ends(self) -> None:
+        """Wait until no request is about to end, or has just ended."""
+        clock = asyncio.get_running_loop().time
+        near = False
+        for end in sorted(self.ends):
+            if abs(end - clock()) < AROUND_S:
+                near = True
+                await asyncio.sleep(end + AROUND_S - clock())
+        self.ends = [end for end in self.ends if end > clock()]
+        if near:
+            await self.settle(0)
 
     def own(self, text: str) -> str:
         return text.replace("%", self.name)

@@ -420,6 +420,13 @@ HISTORIES: dict[str, list[Step]] = {
         api("CONSUMER.CREATE.%.E", {"stream_name": "%", "config": {
             "durable_name": "E", "ack_policy": "explicit", "filter_subject": "%.z"}}),
     ],
+    "schedules whose target the stream lacks, and whose source is none": [
+        api("STREAM.CREATE.%", {
+            "name": "%", "subjects": ["%.>"], "allow_msg_schedules": True}),
+        *({**publish("b"), "headers": [("Nats-Schedule", "@daily"),
+            ("Nats-Schedule-Target", target), ("Nats-Schedule-Source", source)]}
+            for target in ("x", "%.*", "%.c") for source in ("%.*", "x", "y", "%.b", "%.a")),
+    ],
     "counters that tell nothing of their sources, or no JSON": [
         api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "allow_direct": True,
             "allow_msg_counter": True}),
@@ -451,6 +458,20 @@ def test_a_trace_that_may_not_be_sent(header: bytes) -> None:
 def ports() -> Any:
     with Pair(JETSTREAM) as pair:
         yield pair.ports
+
+
+def test_nothing_is_done_while_a_request_ends(ports: tuple[int, int]) -> None:
+    """Whether it still gets a message is chance then, on each server by itself."""
+    ends = asking(json.dumps({"batch": 1, "expires": SECOND // 4}))
+
+    async def once(ms: int) -> Any:
+        steps = [STREAM, consumer(), ends, wait(ms / 1000), publish("a"), LIST]
+        return await Player(ports).play(steps)
+
+    async def played() -> list[Any]:
+        return await asyncio.gather(*(once(ms) for ms in range(150, 182, 4)))
+
+    assert asyncio.run(played()) == [None] * 8
 
 
 @pytest.mark.parametrize("name", HISTORIES)
