@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.differ.histories import Step, api
-from tests.differ.intended import intended_history
+from tests.differ.intended import UNSENT, intended_history
 from tests.differ.intended_configurations import CONFIGURATIONS, SAID, intended_configuration
 
 
@@ -168,6 +168,8 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
         delivery("C", 1).replace("C.1", "C.2"), delivery("C", 0).replace("C.1", "C.3"), ""),
     "the end of another batch": ([STREAM, {**REFUSED, "reply": "%i.g.9.ok.2.1.$FI"}, END],
         told(batch="f"), "", ""),
+    "what is refused twice": ([STREAM], UNSENT, f"{UNSENT}\n{UNSENT}", "refused in parts"),
+    "what is refused here": ([STREAM], UNSENT, NONE, ""),
     "what comes again in a batch": ([STREAM, REFUSED, AGAIN], told(batch="f"), "",
         "repeated in a batch"),
     "what comes again behind what is no count": ([COUNTS, AGAIN, AGAIN], told(batch="f"), "",

@@ -78,7 +78,7 @@ class DirectGet:
             self.status(reply, b"412 Required Api Level")
             return None
         try:
-            return decode(payload, MsgGetRequest, strict=False)
+            return decode(payload, MsgGetRequest, strict=False, whole=True)
         except JetStreamError:
             self.status(reply, b"408 Malformed Request")
             return None

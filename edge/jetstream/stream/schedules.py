@@ -72,14 +72,14 @@ def check_schedule(stream: Any, subject: bytes, block: bytes, found: dict[bytes,
     if ttl and not stream.config.allow_msg_ttl:
         raise errors.MESSAGE_TTL_DISABLED.error()
     target = found.get(TARGET, b"")
-    if not literal_subject(target) or target == subject or not listens_on(stream, target):
+    if not literal_subject(target) or target == subject:
         raise errors.MESSAGE_SCHEDULES_TARGET_INVALID.error()
     source = found.get(SOURCE, b"")
-    if source and (
-        source in (target, subject)
-        or not literal_subject(source)
-        or not listens_on(stream, source)
-    ):
+    if source and (source in (target, subject) or not literal_subject(source)):
+        raise errors.MESSAGE_SCHEDULES_SOURCE_INVALID.error()
+    if not listens_on(stream, target):
+        raise errors.MESSAGE_SCHEDULES_TARGET_INVALID.error()
+    if source and not listens_on(stream, source):
         raise errors.MESSAGE_SCHEDULES_SOURCE_INVALID.error()
     rollup = found.get(b"Nats-Rollup", b"").lower()
     if not rollup:

@@ -55,6 +55,11 @@ STEPS: dict[str, list[Step]] = {
     "a time that is none in large letters": [
         asked("STREAM.MSG.GET.%", '{"START_TIME":"x"}'),
         asked("STREAM.MSG.GET.%", '{"START_TIME":"x","start_time":"2020-01-01T00:00:00Z"}')],
+    "direct gets of several values or of space": [
+        asked("STREAM.CREATE.%", '{"name":"%","subjects":["%.>"],"allow_direct":true}'),
+        *(asked("DIRECT.GET.%", body) for body in (
+            '{"seq":1}{}', '{"seq":1,"seq":null}{}', "{}{}", "null{}", " ", '{"seq":1}\n')),
+    ],
     "a direct get of no stream": [asked("DIRECT.GET", ""), asked("DIRECT.GETX", "{}")],
     "objects laid over each other": [
         asked("STREAM.CREATE.%", limited(
