@@ -66,6 +66,12 @@ class Client:
             found.append(frame)
         return found
 
+    async def done(self, wanted: int) -> None:
+        """Wait for so many answers on `done`. What comes among them, as a late advisory of the
+        consumer before, is for `settled`."""
+        found = await self.frames_until(lambda seen: [f[0] for f in seen].count("done") == wanted)
+        self.early += [frame for frame in found if frame[0] != "done"]
+
     async def _frame(self) -> tuple[str, str, str, str] | None:
         """(subject, reply, headers, payload) of the next message; None for a PONG."""
         while True:
@@ -340,7 +346,7 @@ async def refusals(client: Client) -> list[Any]:
     await fresh(client, {}, {"ack_wait": PATIENCE})
     for n in range(6):
         client.publish("a.1", str(n), "done")
-    await client.frames_until(lambda found: len(found) == 6)
+    await client.done(6)
     seen: list[Any] = []
     for first in (0, 2, 4, 3):
         client.publish(NEXT, batch(6, expires=PATIENCE), "in.x")
@@ -378,7 +384,7 @@ async def purges(client: Client) -> list[Any]:
         await fresh(client, {"subjects": ["a.>", "b.>"]}, consumer)
         for published in ("a.1", "a.2", "a.3", "b.2", "a.1", "a.2"):
             client.publish(published, "x", "done")
-        await client.frames_until(lambda found: len(found) == 6)
+        await client.done(6)
         body: dict[str, Any] = {"filter": subject} if subject else {}
         if below:
             body["seq"] = below
