@@ -157,15 +157,22 @@ class Router:
         if isinstance(answer, Awaitable):
             if context.holds:
                 self.lines[sender] = deque()
-            self.spawn(self.finish(answer, context, route.kind))
+            self.spawn(self.finish(answer, context, route.kind), answer)
         elif answer is not None:
             self.respond(context, route.kind, answer)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something that belongs to this account's API until it is done or the node stops."""
+    def spawn(self, work: Coroutine[Any, Any, None], answer: object = None) -> None:
+        """Run something that belongs to this account's API until it is done or the node stops. A
+        coroutine `answer`, which it awaits, is closed then: it may have been stopped before."""
         task = asyncio.ensure_future(work)
         self.waiting.add(task)
-        task.add_done_callback(self.waiting.discard)
+
+        def over(_: object) -> None:
+            self.waiting.discard(task)
+            if isinstance(answer, Coroutine):
+                answer.close()
+
+        task.add_done_callback(over)
 
     async def finish(self, answer: Awaitable[Any], context: Context, kind: str) -> None:
         """Await and send one answer."""

@@ -38,6 +38,7 @@ from headwater.edge.jetstream.model.times import ZERO_NS, ZERO_TIME, exact_time,
 from headwater.edge.jetstream.progress import consumer_setup
 from headwater.edge.jetstream.progress.consumer_events import paused as paused_event
 from headwater.edge.jetstream.progress.consumer_setup import unpin_client
+from headwater.edge.kernel.later import Later
 from headwater.edge.ports.draws import draw_text
 
 IDENTITY = b"Nats-Stream-Identity"
@@ -158,7 +159,7 @@ def _create_now(js: Any, stream: Any, request: ConsumerRequest, name: str, ctx: 
         stream, config, limits(js, stream, config), request.action, request.pedantic
     )
     if config.sourcing and config.durable_name:
-        durable = _all(durable, consumers.reset(consumer, 0)[1])
+        durable = Later(_all, durable, consumers.reset(consumer, 0)[1])
     if existing is None and consumer.paused_until:
         paused_event(consumer)
     # Told as it is before anything is delivered, and before that: clients, mirrors and ordered
@@ -168,7 +169,7 @@ def _create_now(js: Any, stream: Any, request: ConsumerRequest, name: str, ctx: 
     info = consumer_info(consumer)
     if known:
         info.delivered.stream_seq = min(info.delivered.stream_seq, consumer.passed())
-    return _announced(js, consumer, _created(js, info, durable, known, ctx))
+    return _announced(js, consumer, Later(_created, js, info, durable, known, ctx))
 
 
 async def _all(*waits: Awaitable[None] | None) -> None:

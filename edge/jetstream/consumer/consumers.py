@@ -15,6 +15,7 @@ from headwater.edge.jetstream.model.names import NAME_MAX, valid_name
 from headwater.edge.jetstream.progress import consumer_events, consumer_start, consumer_state
 from headwater.edge.jetstream.progress.consumer_setup import EPHEMERAL_NS
 from headwater.edge.jetstream.stream.stream_states import log_of
+from headwater.edge.kernel.later import Later
 from headwater.edge.ports.draws import draw_text
 
 GENERATED_LENGTH = 8
@@ -34,8 +35,7 @@ def durable(stream: Any, lsn: int) -> Awaitable[None] | None:
     """Done when a log sequence number is on disk; None when there is nothing to wait for."""
     if not lsn:
         return None
-    waiting: Awaitable[None] = log_of(stream).wait_durable(lsn)
-    return waiting
+    return Later(log_of(stream).wait_durable, lsn)
 
 
 def create(

@@ -29,6 +29,7 @@ from headwater.edge.jetstream.stream.advisories import Advisories
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.usage import Usage
 from headwater.edge.kernel.kernel import Kernel
+from headwater.edge.kernel.later import Later
 from headwater.edge.ports.files import device_bytes, tree_bytes
 from headwater.edge.storage.directory.disk_budget import least_budget
 from headwater.edge.storage.directory.store_lock import holder
@@ -545,14 +546,12 @@ class NodeJetStream:
         if stream.config.storage != "file":
             return None
         commit_log = self.store().log
-        waiting: Awaitable[None] = commit_log.wait_durable(commit_log.hand_over())
-        return waiting
+        return Later(commit_log.wait_durable, commit_log.hand_over())
 
     def _committed(self, stream: Stream) -> Awaitable[None]:
         """Done when what was decided on a stream so far is committed by its group."""
         group = stream.replicator
-        waiting: Awaitable[None] = group.wait_durable(group.hand_over())
-        return waiting
+        return Later(group.wait_durable, group.hand_over())
 
     def check_removable(self, stream: Stream) -> None:
         """Raise JetStreamError when the log has no file that a removal could be written to."""
@@ -567,8 +566,7 @@ class NodeJetStream:
             return None
         commit_log = self.store().log
         early = stream.store.acks_written
-        waiting: Awaitable[None] = commit_log.wait_durable(commit_log.hand_over(early), early)
-        return waiting
+        return Later(commit_log.wait_durable, commit_log.hand_over(early), early)
 
     def erased(self, stream: Stream) -> Awaitable[None] | None:
         """Done when what was to be erased of a stream is overwritten, in a group on this node; None
