@@ -19,13 +19,16 @@ def attach(consumer: Any) -> bool:
     """Have a consumer's progress saved from now on; False when it lives in memory only.
 
     A replicated stream's consumers with `mem_storage` outlive their leader, so its group keeps
-    them. What they deliver without acks is an ordered read for the most part: it must not burden
-    the group with an entry in every turn, so it is saved now and then, and when the leader leaves.
+    them. In a cluster those of a single replica outlive their node, as in the reference, where the
+    metadata has them. What they deliver without acks is an ordered read for the most part: it must
+    not burden the group with an entry in every turn, so it is saved now and then, and when the
+    leader leaves.
     """
     commit_log, config = log_of(consumer.stream), consumer.config
     if commit_log is None or config.direct:
         return False
-    if config.mem_storage and consumer.stream.replicator is None:
+    alone = consumer.stream.replicator is None and not consumer.stream.node.clustered
+    if config.mem_storage and alone:
         return False
     consumer.owner = consumer.stream.store.incarnation.encode()
     consumer.key = CONSUMER_PREFIX + consumer.name_bytes

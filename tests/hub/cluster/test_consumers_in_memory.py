@@ -115,6 +115,30 @@ async def test_they_come_along_when_their_stream_gets_replicas(lab: Lab, storage
         assert await fetch(client, name, 2) == [(11, 11), (12, 12)], name
 
 
+async def test_those_of_one_replica_outlive_their_node(lab: Lab) -> None:
+    """As with nats-server in a cluster; a single node forgets them."""
+    await lab.formed()
+    client = await lab.connect(0)
+    one = {**R, "num_replicas": 1}
+    leader = index_of(await api(client, "STREAM.CREATE.R", **one))
+    client = await lab.connect((leader + 1) % 3)
+    for _ in range(12):
+        await client.jetstream().publish("r.a", b"x")
+    for name in ("worker", "reader"):
+        await consumer(client, name)
+    assert await fetch(client, "worker", 10, ack=True)
+    await lab.stop_node(leader)
+    lab.start(leader)
+
+    async def back() -> bool:
+        return "config" in await api(client, "STREAM.INFO.R")
+
+    await until(back, seconds=40)
+    names = (await api(client, "CONSUMER.NAMES.R"))["consumers"]
+    assert sorted(names) == ["reader", "worker"]
+    assert await fetch(client, "worker", 1) == [(11, 11)]
+
+
 async def test_an_ordered_reader_is_not_an_entry_in_every_turn(lab: Lab) -> None:
     """Nor does the last that it got stay unwritten."""
     await lab.formed()
