@@ -14,6 +14,8 @@ COMPILED = (
     "edge/subjects/pattern_set.py",
     "edge/subjects/trie.py",
     "edge/wire/numbers.py",
+    "edge/wire/arguments.py",
+    "edge/wire/pieces.py",
     "edge/wire/s2_blocks.py",
     "edge/wire/header_block.py",
     "edge/ports/machine_clock.py",

@@ -17,6 +17,7 @@ cdef class LanedConn(Conn):
     cdef Endpoint gate                  # consumers of this node wait here for their turn
     cdef long long delivered            # bytes that these sent, since `held_until` was set
     cdef long long held_until           # they wait until so many bytes of bulk have nearly gone
+    cdef Py_ssize_t cut_at(self, Py_ssize_t n) noexcept
     cdef int hold_deliveries(self, Py_ssize_t n, Endpoint sender) except -1
     cdef bint holds(self) noexcept
     cdef Py_ssize_t bulk_waiting(self) noexcept

@@ -19,6 +19,9 @@ from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
 
 MSG_TAIL = cython.declare(cython.p_const_char, b"MSG ")
 LANE_SPARE = cython.declare(cython.Py_ssize_t, 4 << 10)
+# Pieces of a large frame: at least so many bytes, or a sixteenth of a second's.
+PIECE_MIN = cython.declare(cython.Py_ssize_t, 4 << 10)
+PIECES = cython.declare(cython.Py_ssize_t, 4)
 # A line goes ahead of so many urgent bytes at most: a peer may ask for such lines without end.
 URGED_MAX = cython.declare(cython.Py_ssize_t, 1 << 20)
 
@@ -198,6 +201,17 @@ class LanedConn(Conn):
         if self.bulk_start < self.bulk_end:
             return self.bulk_end - self.bulk_start
         return max(0, self.out_end - max(self.out_start, self.lane_end))
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def cut_at(self, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Bytes of the pieces of a frame of bulk, `n` bytes, which is not to hold up a slow line;
+        0: it need not be cut."""
+        size: cython.Py_ssize_t
+        if self.share is None or not self.share.bounds():
+            return 0
+        size = max(PIECE_MIN, self.share.most // PIECES)
+        return size if n > 2 * size else 0
 
     # --- frames out --------------------------------------------
 

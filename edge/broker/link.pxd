@@ -5,6 +5,7 @@ from headwater.edge.broker.halts cimport Halts
 from headwater.edge.broker.lanes cimport LanedConn
 from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Msg, Sink
 from headwater.edge.subjects.trie cimport Match
+from headwater.edge.wire.pieces cimport Pieces
 
 cdef class RemoteSub(Sink):
     cdef public bytes account           # name of its account, for links that serve several; or None
@@ -28,10 +29,15 @@ cdef class Link(LanedConn):
     cdef bint collected                 # whether the message being routed goes to the peer
     cdef bytes name                     # account that it goes out for, when `named`
     cdef public bint holds_back         # whether the peer holds back what it is asked to
+    cdef public bint in_pieces          # whether the peer knows frames in pieces
+    cdef readonly Pieces pieces         # of the peer's frame that comes in pieces
     cdef readonly Halts halts           # what either end asked the other to hold back
     cdef bytes asked_subject            # the peer's, of a message with another one here; or None
     cdef list queues                    # the queue groups of the peer that were chosen for it
     cdef Py_ssize_t message(self, const unsigned char* line, Py_ssize_t n, const unsigned char* body, Py_ssize_t room) except? -2
+    cdef Py_ssize_t piece_of_frame(self, const unsigned char* line, Py_ssize_t n, const unsigned char* body, Py_ssize_t room) except? -2
+    cdef Py_ssize_t frame_from_pieces(self, bytes frame) except? -2
+    cdef bint begins_message(self, unsigned char letter) noexcept
     cdef tuple receivers(self, const unsigned char* line, Py_ssize_t* starts, Py_ssize_t* ends, Py_ssize_t k, Py_ssize_t count, Msg* m)
     cdef int arrive(self, const unsigned char* name, Py_ssize_t n, Msg* m, tuple only, bytes origin) except -1
     cdef int inbound(self, const unsigned char* name, Py_ssize_t n, Msg* m, tuple only) except -1

@@ -32,15 +32,15 @@ from cython.cimports.headwater.edge.kernel.kernel import (
 )
 from cython.cimports.headwater.edge.subjects.tokens import is_valid
 from cython.cimports.headwater.edge.subjects.trie import Match
+from cython.cimports.headwater.edge.wire.arguments import arguments
 from cython.cimports.headwater.edge.wire.numbers import parse_size, put_number
+from cython.cimports.headwater.edge.wire.pieces import Pieces, pieces_spare, put_pieces
 from cython.cimports.libc.string import memchr, memcmp, memcpy
 
 from headwater.edge.subjects.tokens import clean_word
 
 # NATS gives links sixteen times the control line of a client, and at least this.
 CONTROL_LINE_MAX = 64 << 10
-# Arguments of one message line: a queue group each, beyond account, subject and sizes.
-ARGS_MAX = cython.declare(cython.int, 512)
 FRAME_OVERHEAD = cython.declare(cython.Py_ssize_t, 80)
 NEED_MORE = cython.declare(cython.Py_ssize_t, -1)
 # Control lines of one peer that are acted on before others have their turn: a few milliseconds.
@@ -94,63 +94,6 @@ def is_bulk(m: cython.pointer(Msg)) -> cython.bint:
         and memcmp(m.body, STATUS, 9) == 0
         and (m.body[9] == 49 or m.body[9] == 52)
     )
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def is_printed(line: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
-    """Whether no byte is a control byte. It looks at all, which the compiler does 16 at a time."""
-    control: cython.uchar = 0
-    i: cython.Py_ssize_t
-    for i in range(n):
-        control |= (line[i] < 32) | (line[i] == 127)
-    return control == 0
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def word_end(
-    line: cython.p_const_uchar, i: cython.Py_ssize_t, n: cython.Py_ssize_t, printed: cython.bint
-) -> cython.Py_ssize_t:
-    """Where the word at `i` ends. A control byte ends it, and stands where the next one should
-    begin."""
-    if printed:
-        blank: cython.p_const_uchar = cython.cast(
-            cython.p_const_uchar, memchr(line + i, 32, n - i)
-        )
-        return n if blank == cython.NULL else blank - line
-    while i < n and line[i] > 32 and line[i] != 127:
-        i += 1
-    return i
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def arguments(
-    line: cython.p_const_uchar,
-    n: cython.Py_ssize_t,
-    starts: cython.pointer(cython.Py_ssize_t),
-    ends: cython.pointer(cython.Py_ssize_t),
-) -> cython.int:
-    """Where the arguments of a message line begin and end; returns how many, -1 for too many."""
-    count: cython.int = 0
-    i: cython.Py_ssize_t = 5
-    printed: cython.bint = n > 5 and is_printed(line + 5, n - 5)
-    while i < n:
-        while i < n and (line[i] == 32 or line[i] == 9):
-            i += 1
-        if i == n:
-            break
-        if count == ARGS_MAX:
-            return -1
-        starts[count] = i
-        i = word_end(line, i, n, printed)
-        ends[count] = i
-        count += 1
-    return count
 
 
 @cython.cfunc
@@ -281,6 +224,8 @@ class Link(LanedConn):
         self.principal = Peer()
         self.max_control_line = CONTROL_LINE_MAX
         self.holds_back = False
+        self.in_pieces = False
+        self.pieces = Pieces()
         self.halts = Halts(kernel, ON_THE_WAY)
 
     # --- in ----------------------------------------------------
@@ -307,13 +252,17 @@ class Link(LanedConn):
                 line > 5
                 and self.ready
                 and memcmp(data + pos + 1, MSG_TAIL, 4) == 0
-                and (
-                    data[pos] == self.letter
-                    or data[pos] == 72
-                    or (data[pos] == 76 and self.tells_origin)
-                )
+                and self.begins_message(data[pos])
             ):
                 used = self.message(data + pos, line, at + 1, n - pos - line - 1)
+            elif (
+                line > 5
+                and data[pos] == 80
+                and self.in_pieces
+                and self.ready
+                and memcmp(data + pos + 1, MSG_TAIL, 4) == 0
+            ):
+                used = self.piece_of_frame(data + pos, line, at + 1, n - pos - line - 1)
             else:
                 if self.deciding:
                     break
@@ -388,6 +337,74 @@ class Link(LanedConn):
             text_of(line + starts[0], ends[0] - starts[0]) if with_origin else b"",
         )
         return m.size + 2
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def piece_of_frame(
+        self,
+        line: cython.p_const_uchar,
+        n: cython.Py_ssize_t,
+        body: cython.p_const_uchar,
+        room: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """Take one piece of a message in, and the message with the last one; returns as
+        `message`."""
+        starts: cython.Py_ssize_t[512]
+        ends: cython.Py_ssize_t[512]
+        size: cython.Py_ssize_t = -1
+        left: cython.Py_ssize_t = -1
+        if line[n - 1] == 13:
+            n -= 1
+        if arguments(line, n, cython.address(starts[0]), cython.address(ends[0])) == 2:
+            left = parse_size(line + starts[0], ends[0] - starts[0])
+            size = parse_size(line + starts[1], ends[1] - starts[1])
+        if left < 0 or size < 0:
+            return self.broken("Parse Error")
+        if size + left > self.max_payload + self.max_control_line:
+            self.fail("Maximum Payload Violation", "Maximum Message Payload Exceeded")
+            return NEED_MORE
+        if room < size + 2:
+            return NEED_MORE
+        if body[size] != 13 or body[size + 1] != 10 or not self.pieces.add(body, size, left):
+            return self.broken("Parse Error")
+        if left == 0:
+            try:
+                self.frame_from_pieces(self.pieces.whole())
+            finally:
+                self.message_end = body + size + 2
+        return size + 2
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def frame_from_pieces(self, frame: bytes) -> cython.Py_ssize_t:
+        """Take a message in that came in pieces; it is one frame and nothing else."""
+        data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(frame))
+        n: cython.Py_ssize_t = PyBytes_GET_SIZE(frame)
+        at: cython.p_const_uchar = cython.cast(cython.p_const_uchar, memchr(data, 10, n))
+        line: cython.Py_ssize_t = 0 if at == cython.NULL else at - data
+        used: cython.Py_ssize_t
+        if (
+            line <= 5
+            or line > self.max_control_line
+            or memcmp(data + 1, MSG_TAIL, 4) != 0
+            or not self.begins_message(data[0])
+        ):
+            return self.broken("Parse Error")
+        used = self.message(data, line, at + 1, n - line - 1)
+        if used != n - line - 1 and not self.closed:
+            return self.broken("Parse Error")
+        return used
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def begins_message(self, letter: cython.uchar) -> cython.bint:
+        """Whether `MSG` behind a letter is a message."""
+        return letter == self.letter or letter == 72 or (letter == 76 and self.tells_origin)
+
+    @property
+    def midway(self) -> bool:
+        """As of Conn, or a message's pieces have."""
+        return self.buffered_len > 0 or self.pieces.left > 0
 
     @cython.cfunc
     def receivers(
@@ -599,7 +616,6 @@ class Link(LanedConn):
         body: cython.p_const_uchar = m.body
         size: cython.Py_ssize_t = m.size
         header_len: cython.Py_ssize_t = m.header_len
-        names: cython.Py_ssize_t = PyBytes_GET_SIZE(self.name) if self.named else 0
         groups: bytes = b" ".join(self.queues) + b" " if self.queues else b""
         origin: bytes = self.origin_of(m) if self.tells_origin else None
         delivery: cython.bint = not self.kernel.urgent and is_bulk(m)
@@ -608,17 +624,18 @@ class Link(LanedConn):
             body += header_len
             size -= header_len
             header_len = 0
-        begin = o = self.reserve(
+        need: cython.Py_ssize_t = (
             FRAME_OVERHEAD
-            + names
+            + (PyBytes_GET_SIZE(self.name) if self.named else 0)
             + (0 if origin is None else PyBytes_GET_SIZE(origin) + 1)
             + m.subject_len
             + m.reply_len
             + m.shown_len
             + PyBytes_GET_SIZE(groups)
-            + size,
-            in_bulk,
+            + size
         )
+        cut: cython.Py_ssize_t = self.cut_at(need) if in_bulk and self.in_pieces else 0
+        begin = o = self.reserve(need + pieces_spare(need, cut) if cut else need, in_bulk)
         o[0] = 72 if header_len else self.letter
         memcpy(o + 1, MSG_TAIL, 4)
         o += 5
@@ -644,9 +661,10 @@ class Link(LanedConn):
         o[0] = 13
         o[1] = 10
         o += 2
-        self.keep(o - begin, in_bulk)
+        queued: cython.Py_ssize_t = put_pieces(begin, o - begin, cut) if cut else o - begin
+        self.keep(queued, in_bulk)
         if delivery:
-            self.hold_deliveries(o - begin, sender)
+            self.hold_deliveries(queued, sender)
         self.out_msgs += 1
         self.out_bytes += size
         self.kernel.out_msgs += 1

@@ -23,7 +23,7 @@ log = logging.getLogger("headwater.protocol")
 
 _CLIENT, _LEAF = 0, 1
 """The kinds of connections, as `kernel.pxd` numbers them."""
-_PAYLOADS = frozenset((b"PUB", b"HPUB", b"MSG", b"HMSG", b"RMSG", b"LMSG"))
+_PAYLOADS = frozenset((b"PUB", b"HPUB", b"MSG", b"HMSG", b"RMSG", b"LMSG", b"PMSG"))
 """Verbs whose last argument is the size of what follows."""
 _VERBS = _PAYLOADS | frozenset(
     (b"SUB", b"UNSUB", b"PING", b"PONG", b"RS+", b"RS-", b"LS+", b"LS-", b"A+", b"A-")

@@ -39,9 +39,11 @@ log = logging.getLogger("headwater.leaf")
 LEAF_PROTOCOL = 1
 """Level of the protocol that is spoken: headers, without message tracing."""
 
-HEADWATER_LEVEL = 1
+HEADWATER_LEVEL = 2
 """Of what Headwaters say to each other beyond that, in INFO and CONNECT: from 1 on, what the other
-end is to hold back for a receiver without room."""
+end is to hold back for a receiver without room; from 2 on, large frames in pieces."""
+
+PIECES_LEVEL = 2
 
 LOOP_DELAY_S = 30.0
 """Pause before a link is tried again that would close a loop; as NATS does."""
@@ -355,6 +357,7 @@ class HubSession(LeafSession):
         conn.spoke = bool(fields.get("is_hub"))
         conn.headers = conn.headers and bool(fields.get("headers"))
         conn.holds_back = level_of(fields) >= 1
+        conn.in_pieces = level_of(fields) >= PIECES_LEVEL
         self.isolated = bool(fields.get("isolate"))
         self._denied = fields.get("deny_pub")
         self._admit(conn, identity)
@@ -462,6 +465,7 @@ class SpokeSession(LeafSession):
         conn.cluster = cluster.encode()
         conn.headers = conn.headers and bool(fields.get("headers"))
         conn.holds_back = level_of(fields) >= 1
+        conn.in_pieces = level_of(fields) >= PIECES_LEVEL
         self.max_payload = size_of(fields.get("max_payload"))
         self._set_rules(fields)
         try:

@@ -207,3 +207,60 @@ async def test_a_message_that_cannot_be_handled_costs_no_other() -> None:
         link.conn.feed(STREAM[cut:])
         assert not link.conn.closed
         assert link.got == [EXPECTED[0], EXPECTED[1], EXPECTED[2], EXPECTED[-1]]
+
+
+def in_pieces(frame: bytes, size: int) -> list[bytes]:
+    """A frame as the pieces of it go out."""
+    parts = [frame[at : at + size] for at in range(0, len(frame), size)]
+    left = [len(frame) - min((n + 1) * size, len(frame)) for n in range(len(parts))]
+    return [
+        b"PMSG %09d %06d\r\n%b\r\n" % (rest, len(part), part)
+        for rest, part in zip(left, parts, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+async def test_a_message_comes_in_pieces_with_others_between(size: int) -> None:
+    whole = b"HMSG plain back 18 70\r\nNATS/1.0\r\nA: b\r\n\r\n" + b"x\r\n" * 17 + b"y\r\n"
+    stream = b"LMSG plain 1\r\n-\r\n".join(in_pieces(whole, size) * 2)
+    for step in (1, 3, len(stream)):
+        link = OneEnd()
+        link.conn.in_pieces = True
+        for at in range(0, len(stream), step):
+            link.conn.feed(stream[at : at + step])
+        large = (b"plain", b"back", b"NATS/1.0\r\nA: b\r\n\r\n", b"x\r\n" * 17 + b"y")
+        assert [item for item in link.got if item[3] != b"-"] == [large] * 2
+        assert len(link.got) == 2 + stream.count(b"LMSG plain 1\r\n")
+        assert not link.conn.closed and not link.conn.midway
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"PMSG 0\r\n",
+        b"PMSG 0 x\r\n\r\n",
+        b"PMSG 0 0\r\n\r\n",
+        b"PMSG -1 1\r\nL\r\n",
+        b"PMSG 000000000 000002\r\nLMxx",
+        b"PMSG 5 2\r\nLM\r\nPMSG 5 2\r\nSG\r\n",
+        b"PMSG 5 2\r\nLM\r\nPMSG 2 2\r\nSG\r\n",
+        b"PMSG 0 14\r\nLMSG plain 1\r\n\r\n",
+        b"PMSG 0 6\r\nPING\r\n\r\n",
+        b"PMSG 0 18\r\nLMSG plain 0\r\n\r\n++\r\n",
+        b"PMSG 0 32\r\nLMSG plain 0\r\n\r\nLMSG plain 0\r\n\r\n\r\n",
+        b"PMSG 0 29\r\nPMSG 0 16\r\nLMSG plain 0\r\n\r\n\r\n\r\n",
+        b"PMSG 999999999 999999\r\n",
+    ],
+)
+async def test_pieces_that_make_no_frame_end_the_link(stream: bytes) -> None:
+    link = OneEnd()
+    link.conn.in_pieces = True
+    link.conn.feed(stream)
+    assert link.conn.closed
+    assert len(link.got) <= 1
+
+
+async def test_pieces_of_a_peer_that_did_not_announce_them_end_the_link() -> None:
+    link = OneEnd()
+    link.conn.feed(in_pieces(b"LMSG plain 1\r\nx\r\n", 5)[0])
+    assert link.conn.closed

@@ -14,6 +14,9 @@ from tests.waiting import silence
 
 ACK = b"$JS.ACK.S.C.1.7.3.99.0"
 PENDING_MAX = 64 << 20
+SLOW = 8000
+"""Bytes a second of 64 kbit/s."""
+PIECE = 4 << 10
 URGED_MAX = 1 << 20
 """Lines go ahead of so many bytes that are urgent themselves."""
 
@@ -186,3 +189,48 @@ async def test_only_a_fast_line_gets_large_pieces(fast: bool) -> None:
             else:
                 await silence(0.01)
         assert (through.largest > 64 << 10) == fast, through.largest
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_large_bulk_goes_in_pieces_between_which_others_go(seed: int) -> None:
+    chance = random.Random(seed)
+    with slow_link(filtered=seed % 2 == 1) as (link, theirs):
+        link.conn.in_pieces = True
+        link.conn.share_line(link.conn.sock, SLOW)
+        far, bulk, urgent = OneEnd(max_pending=PENDING_MAX), [], []
+        far.conn.in_pieces = True
+        for _ in range(60):
+            body = chance.randbytes(chance.choice((0, 3, 5000, 8192, 70_000, 200_000)))
+            bulk.append(body)
+            link.account.send(b"$JS.M.x", body, reply=ACK)
+            link.kernel.turn()
+            far.conn.feed(drained(theirs, chance.choice((10, 5000, 100_000))))
+            await asyncio.sleep(0)
+            urgent.append(b"%d" % len(urgent))
+            link.account.send(b"plain", urgent[-1])
+        while link.conn.pending:
+            far.conn.feed(drained(theirs, 1 << 20))
+            await asyncio.sleep(0)
+        far.conn.feed(drained(theirs, 1 << 20))
+        assert not far.conn.closed and not far.conn.midway
+        assert [body for subject, _, _, body in far.got if subject == b"plain"] == urgent
+        assert [body for subject, _, _, body in far.got if subject != b"plain"] == bulk
+
+
+async def test_a_request_waits_for_a_piece_of_a_message_alone() -> None:
+    with slow_link(filtered=False) as (link, theirs):
+        link.conn.in_pieces = True
+        link.conn.share_line(link.conn.sock, SLOW)
+        far = OneEnd(max_pending=PENDING_MAX)
+        far.conn.in_pieces = True
+        link.account.send(b"$JS.M.x", bytes(1_000_000), reply=ACK)
+        link.kernel.turn()
+        link.account.send(b"plain", b"asked")
+        passed = 0
+        while not far.got:
+            came = drained(theirs, 512)
+            passed += len(came)
+            far.conn.feed(came)
+            await asyncio.sleep(0)
+        assert far.got == [(b"plain", b"", b"", b"asked")]
+        assert passed < 5 * PIECE

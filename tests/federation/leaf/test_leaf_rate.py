@@ -13,6 +13,7 @@ from headwater.edge.conf.problems import ConfigError
 from headwater.edge.node.node import Node
 from headwater.edge.node.reload import reload_node
 from tests.federation.lab import JETSTREAM, Lab, client_port, leaf_port, leafs
+from tests.slow_reader import opened
 from tests.waiting import until
 
 RATE = 256 * 1024
@@ -93,3 +94,20 @@ def test_a_rate_that_is_none_is_refused(rate: str) -> None:
 def test_a_rate_may_have_a_unit() -> None:
     options = load_text('leafnodes { listen: 127.0.0.1:-1, rate: 16KB }').options
     assert options.leaf.rate == 16 * 1024
+
+
+@pytest.mark.parametrize(("level", "verb"), [(1, b"LMSG"), (2, b"PMSG")])
+async def test_a_slow_link_sends_large_messages_in_pieces_to_who_knows_them(
+    lab: Lab, level: int, verb: bytes
+) -> None:
+    hub = await lab.node("leafnodes { listen: 127.0.0.1:-1, rate: 64KB }")
+    told = b'"headwater":%d,' % level
+    reader, writer = await opened(leaf_port(hub), b"LS+ x\r\nPING\r\n", told)
+    await until(lambda: hub.account("$G").has_interest(b"x"))
+    publisher = await lab.client(client_port(hub))
+    await publisher.publish("x", bytes(60_000))
+    found = b""
+    while found not in (b"LMSG", b"PMSG"):
+        found = (await asyncio.wait_for(reader.readline(), 5))[:4]
+    assert found == verb
+    writer.close()
