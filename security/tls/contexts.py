@@ -54,6 +54,21 @@ INSECURE_CIPHER_SUITES = frozenset(
     or name.endswith("_CBC_SHA256")
 )
 
+DEFAULT_CIPHER_SUITES = (
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+)
+"""Suites of TLS 1.2 where the configuration names none, the best first: those of nats-server. The
+last four are for clients that have nothing better."""
+
 CURVES: Mapping[str, str] = {
     "X25519": "X25519",
     "CurveP256": "prime256v1",
@@ -197,13 +212,15 @@ def _apply(
         except (OSError, ValueError) as error:
             text = f"cannot use certificate {chain} with key {key}: {_reason(error)}"
             raise TLSConfigError(text) from error
-    chosen = [CIPHER_SUITES.get(name, name) for name in cipher_suites]
-    names = [name for name in chosen if name]
-    if names:
-        try:
-            context.set_ciphers(":".join(names))
-        except ssl.SSLError as error:
-            raise TLSConfigError(f"cannot use cipher suites: {error}") from error
+    chosen = tuple(cipher_suites) or DEFAULT_CIPHER_SUITES
+    names = [name for name in (CIPHER_SUITES.get(each, each) for each in chosen) if name]
+    if not names:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return
+    try:
+        context.set_ciphers(":".join(names))
+    except ssl.SSLError as error:
+        raise TLSConfigError(f"cannot use cipher suites: {error}") from error
 
 
 def _trust(context: ssl.SSLContext, ca_file: str, purpose: ssl.Purpose) -> None:
