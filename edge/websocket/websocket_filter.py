@@ -9,10 +9,12 @@ import zlib
 from typing import Protocol
 
 from wsproto.connection import Connection, ConnectionType
-from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
+from wsproto.events import BytesMessage, CloseConnection, Ping
 from wsproto.extensions import Extension, PerMessageDeflate
 from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opcode, RsvBits
 from wsproto.utilities import LocalProtocolError
+
+from headwater.edge.websocket.lenient_decoder import LenientDecoder
 
 FRAME_BYTES_MAX = 256 * 1024
 """Longest message sent; clients bound what they accept (nats.py: 4 MiB, browsers: memory)."""
@@ -68,13 +70,19 @@ class Filter(Protocol):
 class WebSocketFilter:
     """One WebSocket after its handshake."""
 
-    def __init__(self, *, server_side: bool = True, compression: bool = False) -> None:
+    def __init__(
+        self, *, server_side: bool = True, compression: bool = False, masked: bool = True
+    ) -> None:
+        """`masked` says whether clients mask what they send; a server may have agreed not to."""
         self.deflates = compression
         """Whether both ends agreed on permessage-deflate."""
         self._deflate = BoundedDeflate()
         extensions: list[Extension] = [self._deflate] if compression else []
         role = ConnectionType.SERVER if server_side else ConnectionType.CLIENT
         self._frames = Connection(role, extensions)
+        self._proto: FrameProtocol = self._frames._proto
+        decoder = LenientDecoder(not (server_side and masked), self._proto.extensions)
+        self._proto._frame_decoder = decoder
         self._control = bytearray()
         self._reason = ""
         self._closing = False
@@ -111,9 +119,6 @@ class WebSocketFilter:
             if isinstance(event, BytesMessage):
                 size += len(event.data)
                 parts.append(bytes(event.data))
-            elif isinstance(event, TextMessage):
-                parts.append(event.data.encode())
-                size += len(parts[-1])
             elif isinstance(event, Ping):
                 self._control += self._frames.send(event.response())
             elif isinstance(event, CloseConnection):
@@ -146,13 +151,16 @@ class WebSocketFilter:
         raise ConnectionError("Client Closed" if by_peer else "Protocol Violation")
 
     def send(self, data: bytes) -> bytes:
-        """Frames of `data`, after control frames that wait; a close frame last when it is time."""
+        """Frames of `data`, after control frames that wait; a close frame last when it is time.
+
+        What the peer sent before its close frame is answered before the close is.
+        """
         parts = [bytes(self._control)]
         self._control.clear()
-        if not self._closing and self._goodbye is None:
+        if not self._closing:
             for start in range(0, len(data), FRAME_BYTES_MAX):
                 piece = data[start : start + FRAME_BYTES_MAX]
-                parts.append(self._frames.send(BytesMessage(data=piece)))
+                parts.append(bytes(self._proto.send_data(piece)))
             if self._reason:
                 self._closing = True
                 code = CLOSE_CODES.get(self._reason, CloseReason.INTERNAL_ERROR)
@@ -221,6 +229,15 @@ class BoundedDeflate(PerMessageDeflate):
         self.unproven = -1
         """Bytes of all messages together that may still come; -1 is any number."""
 
+    def frame_inbound_header(
+        self, proto: FrameDecoder | FrameProtocol, opcode: Opcode, rsv: RsvBits, payload_length: int
+    ) -> CloseReason | RsvBits:
+        """Control frames come between the frames of a message and say nothing of it."""
+        if not opcode.iscontrol():
+            return super().frame_inbound_header(proto, opcode, rsv, payload_length)
+        self._inbound_is_compressible = False
+        return CloseReason.PROTOCOL_ERROR if rsv.rsv1 else RsvBits(True, False, False)
+
     def frame_inbound_payload_data(
         self, proto: FrameDecoder | FrameProtocol, data: bytes
     ) -> bytes | CloseReason:
@@ -246,6 +263,8 @@ class BoundedDeflate(PerMessageDeflate):
         self, proto: FrameDecoder | FrameProtocol, fin: bool
     ) -> bytes | CloseReason | None:
         """A frame ended; after the last one of a message the count starts anew."""
+        if not self._inbound_is_compressible:
+            return None
         if fin:
             self._inflated = 0
         return super().frame_inbound_complete(proto, fin)

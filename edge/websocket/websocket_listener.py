@@ -158,7 +158,7 @@ class Handshake:
     def accept(self, upgrade: Upgrade, extra: dict[str, str]) -> "WebSocketFilter | FilterStack":
         """Answer the request; returns the filter for the connection that follows."""
         self._write(upgrade.answer(extra))
-        frames = WebSocketFilter(compression=upgrade.compression)
+        frames = WebSocketFilter(compression=upgrade.compression, masked=upgrade.masked)
         frames.bound(self.service.options.max_payload, LOGIN_BYTES)
         return frames if self.tls is None else FilterStack(self.tls, frames)
 

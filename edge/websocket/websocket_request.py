@@ -45,6 +45,8 @@ class Upgrade:
         self.path = path
         self._headers = headers
         self.compression = compression
+        self.masked = self.header("nats-no-masking") != "true"
+        """Whether the client masks its frames; clients that are no browsers may ask not to."""
 
     def header(self, name: str) -> str:
         """First value of a header, by its lower-case name; empty when absent."""
@@ -80,6 +82,8 @@ class Upgrade:
         ]
         if self.compression:
             lines.append(f"Sec-WebSocket-Extensions: {DEFLATE_ANSWER}")
+        if not self.masked:
+            lines.append("Nats-No-Masking: true")
         lines.extend(f"{name}: {value}" for name, value in extra.items())
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
@@ -116,6 +120,8 @@ class UpgradeReader:
         target = request.target.decode("latin-1")
         if request.method != b"GET":
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "request method must be GET")
+        if not headers.get("host", [""])[0].strip():
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "'Host' missing in request")
         for field, token in (("upgrade", "websocket"), ("connection", "upgrade")):
             if not _contains(headers, field, token):
                 raise RefusedError(

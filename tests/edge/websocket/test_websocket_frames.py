@@ -61,6 +61,7 @@ def test_a_good_request_in_pieces_is_answered() -> None:
     [
         (request("POST"), HTTPStatus.METHOD_NOT_ALLOWED),
         (request(Host=None), HTTPStatus.BAD_REQUEST),
+        (request(Host=""), HTTPStatus.BAD_REQUEST),
         (request(Upgrade="h2c"), HTTPStatus.BAD_REQUEST),
         (request(Connection="close"), HTTPStatus.BAD_REQUEST),
         (request(Sec_WebSocket_Key=None), HTTPStatus.BAD_REQUEST),
@@ -210,3 +211,71 @@ def test_a_message_that_inflates_too_far_ends_the_connection(
     with pytest.raises(ConnectionError):
         subject.receive(frame)
     assert subject.send(b"")[2:4] == (1009).to_bytes(2, "big")
+
+
+@pytest.mark.parametrize("head", [b"\x82\xfe\0\x06", b"\x82\xff" + bytes(7) + b"\x06"])
+def test_lengths_may_use_more_bytes_than_they_need(head: bytes) -> None:
+    wire = head + bytes(4) + b"PING\r\n"
+    subject = WebSocketFilter()
+    got = b"".join(subject.receive(wire[i : i + 1]) for i in range(len(wire)))
+    assert got == b"PING\r\n"
+
+
+def test_text_need_not_be_text() -> None:
+    assert WebSocketFilter().receive(b"\x81\x82" + bytes(4) + b"\xff\xfe") == b"\xff\xfe"
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_ping_within_a_message_leaves_the_message_alone(compressed: bool) -> None:
+    packer = zlib.compressobj(wbits=-15)
+    data = b"PING\r\n" * 3
+    if compressed:
+        data = (packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    first = b"\x42" if compressed else b"\x02"
+    wire = first + b"\x83" + bytes(4) + data[:3]
+    wire += b"\x89\x81" + bytes(4) + b"p"
+    wire += b"\x80" + bytes([0x80 | len(data[3:])]) + bytes(4) + data[3:]
+    subject = WebSocketFilter(compression=compressed)
+    assert subject.receive(wire) == b"PING\r\n" * 3
+    assert subject.send(b"") == b"\x8a\x01p"
+
+
+def test_pings_do_not_lift_the_bound_of_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket_filter, "INFLATED_BYTES_MAX", 10_000)
+    packer = zlib.compressobj(wbits=-15)
+    subject = WebSocketFilter(compression=True)
+    subject.bound(10_000, -1)
+    first = packer.compress(b"\0" * 6000) + packer.flush(zlib.Z_SYNC_FLUSH)
+    second = packer.compress(b"\0" * 6000) + packer.flush(zlib.Z_SYNC_FLUSH)
+    head = b"\x42" + bytes([0x80 | len(first)]) + bytes(4)
+    assert len(subject.receive(head + first)) == 6000
+    assert subject.receive(b"\x89\x80" + bytes(4)) == b""
+    with pytest.raises(ConnectionError):
+        subject.receive(b"\0" + bytes([0x80 | len(second)]) + bytes(4) + second)
+
+
+def test_what_came_before_a_close_is_answered_before_it() -> None:
+    client, subject = peer(), WebSocketFilter()
+    wire = client.send(BytesMessage(data=b"PING\r\n")) + client.send(CloseConnection(code=1000))
+    assert subject.receive(wire) == b"PING\r\n"
+    answer = subject.send(b"PONG\r\n")
+    with pytest.raises(ConnectionError, match="Client Closed"):
+        subject.receive(b"")
+    client.receive_data(answer + subject.send(b"too late"))
+    message, close = client.events()
+    assert (message.data, close.code) == (b"PONG\r\n", 1000)
+
+
+def test_masks_are_left_out_by_agreement() -> None:
+    upgrade = reader().feed(request(Nats_No_Masking="true"))
+    assert upgrade is not None
+    assert b"\r\nNats-No-Masking: true\r\n" in upgrade.answer({})
+    subject = WebSocketFilter(masked=upgrade.masked)
+    assert subject.receive(b"\x82\x06PING\r\n") == b"PING\r\n"
+    with pytest.raises(ConnectionError, match="Protocol Violation"):
+        subject.receive(b"\x82\x86" + bytes(4) + b"PING\r\n")
+    for asked in (None, "yes", "True"):
+        upgrade = reader().feed(request(Nats_No_Masking=asked))
+        assert upgrade is not None
+        assert upgrade.masked
+        assert b"No-Masking" not in upgrade.answer({})
