@@ -12,9 +12,11 @@ from typing import Any, Protocol
 
 from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.account.account_js import AccountJetStream
+from headwater.edge.jetstream.consumer.consumer_recovery import make_again
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.node.node import NodeJetStream
+from headwater.edge.jetstream.progress import kept_configs
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.storage.format.errors import StoreError
 from headwater.hub.meta.assignment import NO_GROUP, Assignment, Gone, Member, Operation
@@ -233,6 +235,7 @@ class Applier:
         assert self.groups is not None
         try:
             self.groups.delete_gone(self.state.gone)
+            kept_configs.sweep(self.jetstream.store().log, self.state.gone)
             self._unswept = False
         except (StoreError, OSError) as error:
             if not self._unswept:
@@ -289,7 +292,10 @@ class Applier:
             if new:
                 js.check_reservation(config, None)
             stream_lifecycle.create(js, config, assignment.incarnation, assignment.created_ns)
-            self.jetstream.advisories.stream_action(js.streams[assignment.name], "create")
+            made = js.streams[assignment.name]
+            if config.storage == "memory":
+                make_again(made)
+            self.jetstream.advisories.stream_action(made, "create")
             return
         changed = stream.config != config
         if changed:
@@ -314,7 +320,9 @@ class Applier:
     def _end(self, assignment: Assignment) -> None:
         """The stream is on other nodes now."""
         stream = self.local(assignment)
-        if stream is not None:
+        if stream is None:
+            kept_configs.forget_stream(self.jetstream.store().log, assignment.incarnation)
+        else:
             js = self.jetstream.account_js(assignment.account)
             log.info("stream '%s > %s' has left this node", js.name, stream.name)
             self._delete(js, stream, moved=True)

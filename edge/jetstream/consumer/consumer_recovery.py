@@ -9,7 +9,8 @@ import msgspec
 from headwater.edge.jetstream.consumer.consumer_saving import attach
 from headwater.edge.jetstream.consumer.consumers import WIRING, add
 from headwater.edge.jetstream.consumer.delivery import Delivery
-from headwater.edge.jetstream.progress.consumer_start import resume_last_per_subject
+from headwater.edge.jetstream.progress import kept_configs
+from headwater.edge.jetstream.progress.consumer_start import resume_last_per_subject, set_start
 from headwater.edge.jetstream.progress.consumer_state import Meta, decode
 from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX, log_of
 
@@ -66,6 +67,15 @@ def _revive(stream: Any, meta: Meta, parts: list[bytes]) -> None:
     commit_log = log_of(stream)
     commit_log.encode_with(consumer.owner, consumer.key, consumer.save_whole)
     add(consumer)
+
+
+def make_again(stream: Any) -> None:
+    """Make the consumers again that a memory stream had before the node's start; nothing is
+    delivered yet."""
+    for meta in kept_configs.found(stream):
+        consumer = Delivery(stream, meta.config, meta.name, meta.created_ns, WIRING)
+        set_start(consumer)
+        add(consumer)
 
 
 def of_replica(stream: Any) -> list[Delivery]:

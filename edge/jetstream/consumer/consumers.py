@@ -12,7 +12,12 @@ from headwater.edge.jetstream.consumer.delivery import Delivery
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.models import ConsumerConfig
 from headwater.edge.jetstream.model.names import NAME_MAX, valid_name
-from headwater.edge.jetstream.progress import consumer_events, consumer_start, consumer_state
+from headwater.edge.jetstream.progress import (
+    consumer_events,
+    consumer_start,
+    consumer_state,
+    kept_configs,
+)
 from headwater.edge.jetstream.progress.consumer_setup import EPHEMERAL_NS
 from headwater.edge.jetstream.stream.stream_states import log_of
 from headwater.edge.kernel.later import Later
@@ -35,7 +40,7 @@ def durable(stream: Any, lsn: int) -> Awaitable[None] | None:
     """Done when a log sequence number is on disk; None when there is nothing to wait for."""
     if not lsn:
         return None
-    return Later(log_of(stream).wait_durable, lsn)
+    return Later((log_of(stream) or stream.node.storage.log).wait_durable, lsn)
 
 
 def create(
@@ -86,7 +91,7 @@ def create_consumer(
     consumer_start.set_start(consumer)
     if resume is not None:
         resume(consumer)
-    lsn = consumer_state.save(consumer) if attach(consumer) else 0
+    lsn = consumer_state.save(consumer) if attach(consumer) else kept_configs.keep(consumer)
     add(consumer)
     stream.node.on_consumer_made(consumer)
     consumer_events.created(consumer)
@@ -183,7 +188,7 @@ def update(consumer: Delivery, config: ConsumerConfig) -> Awaitable[None] | None
         consumer.redirect()
     if consumer_config.filters(old) != consumer_config.filters(config):
         consumer.stream.consumers.changed()
-    lsn = consumer_state.save(consumer)
+    lsn = consumer_state.save(consumer) or kept_configs.keep(consumer)
     consumer.wake()
     if old.pause_until != config.pause_until:
         consumer_events.paused(consumer)
@@ -203,7 +208,7 @@ def delete_consumer(consumer: Delivery) -> Awaitable[None] | None:
     """Delete a consumer; what only it held back may leave the stream."""
     stream = consumer.stream
     consumer_events.deleted(consumer)
-    lsn = consumer_state.forget(consumer)
+    lsn = consumer_state.forget(consumer) or kept_configs.forget(consumer)
     consumer.stop()
     stream.consumers.remove(consumer.name)
     return durable(stream, lsn)

@@ -2,7 +2,7 @@
 
 A state is the consumer's configuration and progress; its key is `consumer/<name>`, its owner the
 store's incarnation. `direct` consumers have none, and without replicas neither have consumers of
-memory streams nor those with `mem_storage`.
+memory streams (`kept_configs`), nor those with `mem_storage` of a node alone.
 """
 
 import logging

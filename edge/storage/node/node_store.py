@@ -1,12 +1,13 @@
 """All stored data of one node: opens the directory, recovers, makes and removes streams.
 
-File-backed streams share one commit log; each has its directory of segments. Memory streams leave
-nothing on disk.
+File-backed streams share one commit log; each has its directory of segments. Messages of
+memory streams are not on disk.
 """
 
 import asyncio
 import errno
 import logging
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -618,15 +619,20 @@ class NodeStore:
         if not isinstance(store, FileStore):
             self._stores.pop(store.incarnation, None)
             store.close()
+            with suppress(StoreError):
+                self._delete_states(store)
             return
-        owner = store.incarnation.encode()
-        for key in self.log.table.keys(owner):
-            self.log.delete_state(owner, key)
+        self._delete_states(store)
         self.manifests.drop(store.incarnation)
         self.metas.forget(store.incarnation)
         lsn = self.leaving.write(store.stream_id, store.incarnation)
         self._forget(store)
         self.log.when_durable(lsn, lambda: self._trash(store))
+
+    def _delete_states(self, store: MessageStore) -> None:
+        owner = store.incarnation.encode()
+        for key in self.log.table.keys(owner):
+            self.log.delete_state(owner, key)
 
     def _forget(self, store: FileStore) -> None:
         store.close()

@@ -1,6 +1,7 @@
 """Consumers with `mem_storage` outlive the leader of their replicated stream."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -50,6 +51,13 @@ async def fetch(client: Client, name: str, count: int, ack: bool = False) -> lis
         await message.ack_sync()
     places = [message.metadata.sequence for message in found]
     return [(place.stream, place.consumer) for place in places]
+
+
+async def served(client: Client) -> bool:
+    """Whether the stream is answered for; while its node starts nobody may do so."""
+    with contextlib.suppress(TimeoutError):
+        return "config" in await api(client, "STREAM.INFO.R", timeout=2)
+    return False
 
 
 async def another_leads(lab: Lab, client: Client) -> None:
@@ -130,13 +138,44 @@ async def test_those_of_one_replica_outlive_their_node(lab: Lab) -> None:
     await lab.stop_node(leader)
     lab.start(leader)
 
-    async def back() -> bool:
-        return "config" in await api(client, "STREAM.INFO.R")
-
-    await until(back, seconds=40)
+    await until(lambda: served(client), seconds=40)
     names = (await api(client, "CONSUMER.NAMES.R"))["consumers"]
     assert sorted(names) == ["reader", "worker"]
     assert await fetch(client, "worker", 1) == [(11, 11)]
+
+
+async def test_those_of_a_memory_stream_with_one_replica_begin_again(lab: Lab) -> None:
+    """As with nats-server: stream and consumers are there, and have nothing; deleted ones
+    are not, and nothing is kept of a deleted stream."""
+    await lab.formed()
+    client = await lab.connect(0)
+    one = {**R, "num_replicas": 1, "storage": "memory"}
+    leader = index_of(await api(client, "STREAM.CREATE.R", **one))
+    client = await lab.connect((leader + 1) % 3)
+    for _ in range(12):
+        await client.jetstream().publish("r.a", b"x")
+    for name in ("worker", "reader", "last"):
+        await consumer(client, name)
+    assert await fetch(client, "worker", 10, ack=True)
+    changed = {"stream_name": "R", "config": {**KINDS["worker"], "description": "changed"}}
+    changed["config"]["mem_storage"] = True
+    assert "error" not in await api(client, "CONSUMER.CREATE.R.worker", **changed)
+    assert (await api(client, "CONSUMER.DELETE.R.last"))["success"]
+    before = await api(client, "CONSUMER.INFO.R.worker")
+    await lab.stop_node(leader)
+    lab.start(leader)
+
+    await until(lambda: served(client), seconds=40)
+    assert sorted((await api(client, "CONSUMER.NAMES.R"))["consumers"]) == ["reader", "worker"]
+    after = await api(client, "CONSUMER.INFO.R.worker")
+    assert (after["config"], after["created"]) == (before["config"], before["created"])
+    assert after["config"]["description"] == "changed"
+    assert (after["delivered"]["stream_seq"], after["num_pending"]) == (0, 0)
+    await client.jetstream().publish("r.a", b"x")
+    assert await fetch(client, "worker", 1) == [(1, 1)]
+    assert (await api(client, "STREAM.DELETE.R"))["success"]
+    table = lab.cluster(leader).jetstream.store().log.table
+    assert not [key for owner in table.owners() for key in table.keys(owner) if b"made/" in key]
 
 
 async def test_an_ordered_reader_is_not_an_entry_in_every_turn(lab: Lab) -> None:
