@@ -3,6 +3,7 @@ from headwater.edge.kernel.kernel cimport Endpoint, Msg, Task
 from headwater.edge.jetstream.consumer.demand cimport Demand
 from headwater.edge.jetstream.consumer.pull cimport PullRequest
 from headwater.edge.storage.index.store cimport Record
+from headwater.edge.wire.numbers cimport NumberText
 
 cdef enum:
     FOUND_NOTHING = 0                   # no message to deliver yet
@@ -14,6 +15,10 @@ cdef enum:
 cdef class Delivery(Demand):            # as a Task: delivers what can be delivered
     cdef unsigned char* scratch         # the ack subject of the message being delivered
     cdef Py_ssize_t prefix              # bytes of `scratch` that never change
+    cdef NumberText last_sequence       # what the last ack subject says: the message's sequence
+    cdef NumberText last_number         # the delivery's own
+    cdef NumberText last_second         # when the message was stored
+    cdef NumberText last_pending        # how many follow
     cdef unsigned char* copy            # subject and body, when they must not stay in the store
     cdef Py_ssize_t copy_capacity
     cdef Record record                  # the message being delivered

@@ -32,7 +32,7 @@ from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.kernel.kernel import MADE, Msg, Sink
 from cython.cimports.headwater.edge.storage.index.store import NOT_WRITTEN
 from cython.cimports.headwater.edge.wire.header_block import kept_length
-from cython.cimports.headwater.edge.wire.numbers import put_number
+from cython.cimports.headwater.edge.wire.numbers import put_kept, put_moment, put_number
 from cython.cimports.libc.stdlib import free, malloc, realloc
 from cython.cimports.libc.string import memcpy
 
@@ -435,16 +435,20 @@ class Delivery(Demand):
         n += put_number(out + n, self.deliveries)
         out[n] = 46
         n += 1
-        n += put_number(out + n, self.record.sequence)
+        n += put_kept(out + n, cython.address(self.last_sequence), self.record.sequence)
         out[n] = 46
         n += 1
-        n += put_number(out + n, self.at.next_cseq)
+        n += put_kept(out + n, cython.address(self.last_number), self.at.next_cseq)
         out[n] = 46
         n += 1
-        n += put_number(out + n, cython.cast(cython.ulonglong, self.record.timestamp))
+        n += put_moment(
+            out + n,
+            cython.address(self.last_second),
+            cython.cast(cython.ulonglong, self.record.timestamp),
+        )
         out[n] = 46
         n += 1
-        n += put_number(out + n, pending)
+        n += put_kept(out + n, cython.address(self.last_pending), pending)
         return n
 
     def size_header_len(self) -> int:
@@ -527,7 +531,10 @@ class Delivery(Demand):
         m.reply = self.scratch
         m.via = MADE
         size = self.record.subject_len + m.reply_len
-        size += self.size_header_len() if self.headers_only else self.record.size
+        if self.headers_only:
+            size += self.size_header_len()
+        else:
+            size += self.record.size
         if self.queue is not None:
             request = self.next_request(size, now, unread)
             if request is None:
