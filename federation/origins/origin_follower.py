@@ -91,7 +91,8 @@ CHECK_SHARE = 10
 """Times that an answer took which pass before the next question."""
 
 STALLED_S = 15.0
-"""Backlog without progress for this long is a stall: it is reported, and a new consumer made."""
+"""Backlog without progress for this long is a stall: it is reported, and a new consumer made. Twice
+the time of an answer is added, as answers to flow control take that long as well."""
 
 QUIET_TRIES = 3
 """Consumers in a row of which nothing came, although they sent: more are no accident."""
@@ -153,6 +154,8 @@ class OriginFollower:
         self._quiet_tries = 0
         self._progress = (0, 0)
         self._progressed = self._begun = self._check_at = 0.0
+        self._round_s = 0.0
+        """That the last answer of the origin to such a request took, or was waited for."""
         self._asked_again = False
         """Whether the last heartbeat said that the origin waits for a flow control answer."""
         self._info_answers = True
@@ -376,9 +379,14 @@ class OriginFollower:
         """The consumer, in the newest form that the origin knows. Raises OriginError."""
         while True:
             timeout = min(ANSWER_TIMEOUT_S * 2 ** min(self.failures, 4), ANSWER_TIMEOUT_MAX_S)
-            headers, payload = await self.questions.ask(
-                request.subject(), timeout, request.headers(), request.body()
-            )
+            asked = self._now_s()
+            request.round_s = self._round_s
+            try:
+                headers, payload = await self.questions.ask(
+                    request.subject(), timeout, request.headers(), request.body()
+                )
+            finally:
+                self._round_s = self._now_s() - asked
             answer = request.read(headers, payload)
             if not answer.code:
                 break
@@ -534,17 +542,18 @@ class OriginFollower:
         self._progress = (sink.dseq, arrived)
         if self.health.stalled and not self.health.known_lag():
             self.health.stalled = False
-        elif self.health.stalled and now - self._begun > STALLED_S:
+        elif self.health.stalled and now - self._begun > self._stalls_after():
             self.health.stalled = now - self._progressed > WATCH_S
         self._see_delay(sink, now)
         silent = self._silent_s(sink)
         if silent > MISSED_S:
             self._check_at = min(self._check_at, now)
-        self.health.hears(large or (silent <= SILENCE_S and self._tells(now)))
-        if silent > SILENCE_S and not self.health.stalled:
-            self.health.cause = f"nothing was heard for {SILENCE_S:.0f} s"
+        lost_after = self._lost_after()
+        self.health.hears(large or (silent <= lost_after and self._tells(now)))
+        if silent > lost_after and not self.health.stalled:
+            self.health.cause = f"nothing was heard for {lost_after:.0f} s"
             self.driver.manager.doubt(self.stream.account)
-        patience = min(SILENCE_S * 2**self._quiet_tries, SILENCE_MAX_S)
+        patience = min(lost_after * 2**self._quiet_tries, SILENCE_MAX_S)
         if silent > patience and not large:
             self._quiet_tries = min(self._quiet_tries + 1, 8)
             if not self._heard and (self._withheld or self._withholds_again()):
@@ -553,12 +562,19 @@ class OriginFollower:
                     f"{self._request.deliveries()!r} comes in: a rule on its side may keep it out"
                 )
             self._restart(f"nothing was heard for {patience:.0f} s")
-        elif self.health.known_lag() and now - self._progressed > STALLED_S:
+        elif self.health.known_lag() and now - self._progressed > self._stalls_after():
             self._stall()
         lag = self.health.lag()
         if self.mirror and lag is not None and lag < NEAR:
             self.driver.is_near()
         self._announce_state()
+
+    def _lost_after(self) -> float:
+        """Seconds of silence. Before the first message, the origin hears where it is to send."""
+        return SILENCE_S if self._heard else SILENCE_S + 2 * self._round_s
+
+    def _stalls_after(self) -> float:
+        return STALLED_S + 2 * self._round_s
 
     def _see_delay(self, sink: OriginSink, now: float) -> None:
         """Whether what comes is late, so that what it tells is old."""

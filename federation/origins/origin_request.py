@@ -31,7 +31,8 @@ HEARTBEAT_S = 1.0
 """How often an idle consumer must show that it lives."""
 
 INACTIVE_S = 10.0
-"""After this long without a receiver the origin forgets the consumer."""
+"""After this long without a receiver the origin forgets the consumer. Twice the time of an answer
+is added, as it hears of the receiver that late."""
 
 ACK_WAIT_S = 22 * 3600
 """Never reached: deliveries are not acknowledged one by one."""
@@ -142,6 +143,8 @@ class OriginRequest:
             self._metadata[PRIORITY_KEY] = choices[PRIORITY_KEY]
         self._rate = rate_of(choices)
         self.only_last = False
+        self.round_s = 0.0
+        """That the origin's last answer took."""
         """Whether the last message of each subject is wanted alone, of what is there now."""
         self.window = 0
         """How many messages may be on their way unconfirmed; 0: as many as the origin likes."""
@@ -203,7 +206,7 @@ class OriginRequest:
             "idle_heartbeat": int(HEARTBEAT_S * SECOND),
             "flow_control": True,
             "direct": True,
-            "inactive_threshold": int(INACTIVE_S * SECOND),
+            "inactive_threshold": int((INACTIVE_S + 2 * self.round_s) * SECOND),
             "replay_policy": "instant",
             "num_replicas": 0,
             "metadata": self._metadata,

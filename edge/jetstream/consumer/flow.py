@@ -6,7 +6,8 @@ window is outstanding.
 
 The window holds what the receiver takes in two seconds, as its answers show: a slow link is kept
 busy, and whatever else has to cross it waits no longer than that and one message. It starts with
-two seconds of 64 kbit/s. On a fast link an answer comes so soon that the next window is full size.
+one second of 64 kbit/s, and is half of that where many streams share such a link: each has at least
+this under way. On a fast link an answer comes so soon that the next window is full size.
 
 A receiver that has nearly all of its stream gets what is fresh ahead of the history of others:
 while little is outstanding, deliveries are urgent on links. Once more is, they are bulk. They stay
@@ -18,11 +19,12 @@ from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython.cimports.libc.string import memcmp
 
 WINDOW_MAX = cython.declare(cython.longlong, 32 << 20)
-WINDOW_MIN = cython.declare(cython.longlong, 16 << 10)
+WINDOW_FIRST = cython.declare(cython.longlong, 8 << 10)
+WINDOW_MIN = cython.declare(cython.longlong, 4 << 10)
 # What may be on its way, as time that the receiver needs for it.
 WINDOW_SECONDS = cython.declare(cython.double, 2.0)
 # What may be outstanding and urgent.
-FRESH_MAX = WINDOW_MIN
+FRESH_MAX = cython.declare(cython.longlong, 4 << 10)
 # One who is up to date is asked whether all has arrived this often at most.
 SETTLE_NS = cython.declare(cython.longlong, 100_000_000)
 SECOND_NS = cython.declare(cython.double, 1e9)
@@ -33,7 +35,7 @@ class FlowWindow:
     """Bytes on their way to one receiver."""
 
     def __init__(self):
-        self.window = WINDOW_MIN
+        self.window = WINDOW_FIRST
         self.fresh = True
 
     @cython.cfunc

@@ -17,6 +17,7 @@ from headwater.edge.node.node import Node
 from headwater.federation.origins import origin_follower
 from tests.federation.lab import Lab, Wire, client_port, leafs, wired
 from tests.measuring import within
+from tests.slow import slow
 from tests.waiting import until
 
 RATE = 256 * 1024
@@ -112,6 +113,22 @@ async def test_large_messages_pass_one_by_one(lab: Lab, monkeypatch: pytest.Monk
     assert made.follower("LARGE").recreations == 0
     (link,) = leafs(made.edge)
     assert link["in_bytes"] < 3.2 * 500_000
+
+
+@slow
+async def test_answers_may_take_longer_than_silence(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line whose buffers hold seconds: the first message comes two ways after the answer, and
+    what confirms others as late. No consumer is taken for lost or stalled meanwhile."""
+    monkeypatch.setattr(origin_follower, "SILENCE_S", 2.2)
+    monkeypatch.setattr(origin_follower, "STALLED_S", 2.0)
+    made = await line(lab)
+    await made.publish("FAR", 12, 500)
+    made.wire.delay_s = 1.2
+    await made.mirror("FAR", "FAR")
+    await until(lambda: made.store("FAR").messages == 12, "all are there", 30)
+    assert made.follower("FAR").recreations == 0
 
 
 async def test_a_lost_flow_control_answer_is_asked_for_again(lab: Lab) -> None:

@@ -75,14 +75,14 @@ async def test_flow_control_stalls_and_goes_on(world: Any) -> None:
     world.kernel.turn()
     messages = [m for m in inbox if not m.status]
     requests = [m for m in inbox if m.status == "100 FlowControl Request"]
-    # As much as a receiver on 64 kbit/s takes in two seconds, and one message.
-    assert len(messages) == 16
+    # As much as a receiver on 64 kbit/s takes in a second, and one message.
+    assert len(messages) == 8
     assert len(requests) == 1
     await world.until(lambda: inbox[-1].status == "100 Idle Heartbeat")
     stalled = f"Nats-Consumer-Stalled: {requests[0].reply}".encode()
     assert stalled in inbox[-1].headers
     world.send("$JS.FC.S.C.0000")
-    assert len([m for m in inbox if not m.status]) == 16
+    assert len([m for m in inbox if not m.status]) == 8
     world.send(requests[0].reply)
     assert len([m for m in inbox if not m.status]) > 40
 
