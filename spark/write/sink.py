@@ -15,6 +15,7 @@ import logging
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -46,6 +47,7 @@ from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.wire_reader import HEADERS_MAP, PAYLOAD_OFF, Columns, WireReader
 from headwater.spark.write.kv_rows import kv_message, last_of_each_key
 from headwater.spark.write.ledger import BUCKET, Ledger, LedgerEntry
+from headwater.spark.write.patience import patiently
 from headwater.spark.write.publisher import ID_HEADER, Publisher, Stored
 
 if TYPE_CHECKING:
@@ -177,29 +179,10 @@ def write_batch(
     options: SourceOptions, iterator: "Iterator[pa.RecordBatch]", query: str, run: str, batch: int
 ) -> Written:
     """Write one partition of a batch of a query, once."""
-    with Connection(options.endpoint) as connection:
-        info = stream_info(connection, options, options.streams[0])
-        check_target(info["config"], options.bucket)
-        replicas = info["config"].get("num_replicas", 1)
-        ledger = Ledger(connection, options, query, replicas)
-        last = info["state"]["last_seq"]
-        created = info["created"]
-        entry = ledger.read()
-        if entry is None:
-            # A later batch without an entry: the ledger was lost, or the target is new for the
-            # query. The whole target may have what an earlier attempt has written.
-            start = 0 if batch else last
-            entry = ledger.begin(LedgerEntry(batch - 1, start, run, 0, created))
-        if entry.created not in ("", created):
-            if not options.restart_recreated:
-                raise _made_anew(options, query, entry)
-            # A copy of the old stream has what an attempt before has written of this batch.
-            end = min(last, entry.last)
-            entry = ledger.begin(LedgerEntry(batch - 1, end, run, entry.revision, created))
-        if entry.batch >= batch:
-            return Written(0, 0, query, run, entry.revision, True, created)
-        # Looked up after the entry: what is in the stream before it was not ours.
-        info = stream_info(connection, options, options.streams[0])
+    entry, info = patiently(options, partial(_begin, options, query, run, batch))
+    created = info["created"]
+    if entry.batch >= batch:
+        return Written(0, 0, query, run, entry.revision, True, created)
     if options.bucket:
         iterator = last_of_each_key(iterator)
     ending = info["state"]["last_seq"]
@@ -217,6 +200,33 @@ def write_batch(
     return Written(
         written.rows, written.skipped, query, run, entry.revision, False, created, searched
     )
+
+
+def _begin(
+    options: SourceOptions, query: str, run: str, batch: int, connection: Connection
+) -> tuple[LedgerEntry, dict[str, Any]]:
+    """The query's entry, made if there is none, and what the target says of itself since then."""
+    info = stream_info(connection, options, options.streams[0])
+    check_target(info["config"], options.bucket)
+    ledger = Ledger(connection, options, query, info["config"].get("num_replicas", 1))
+    last, created = info["state"]["last_seq"], info["created"]
+    entry = ledger.read()
+    if entry is None:
+        # A later batch without an entry: the ledger was lost, or the target is new for the
+        # query. The whole target may have what an earlier attempt has written.
+        start = 0 if batch else last
+        entry = ledger.begin(LedgerEntry(batch - 1, start, run, 0, created))
+    if entry.created not in ("", created):
+        if not options.restart_recreated:
+            raise _made_anew(options, query, entry)
+        # A copy of the old stream has what an attempt before has written of this batch.
+        end = min(last, entry.last)
+        entry = ledger.begin(LedgerEntry(batch - 1, end, run, entry.revision, created))
+    # Looked up after the entry: what is in the stream before it was not ours.
+    info = stream_info(connection, options, options.streams[0])
+    if info["created"] != created:
+        raise _made_anew(options, query, entry)
+    return entry, info
 
 
 def _made_anew(options: SourceOptions, query: str, entry: LedgerEntry) -> StreamRecreatedError:
@@ -274,13 +284,24 @@ def commit_batch(options: SourceOptions, messages: list[Written], batch: int) ->
             "stream %s. Keep entries as long as checkpoints",
             batch, BUCKET, first.query, options.streams[0],
         )  # fmt: skip
-    with Connection(options.endpoint) as connection:
-        info = stream_info(connection, options, options.streams[0])
-        ledger = Ledger(connection, options, first.query)
-        created, last = info["created"], info["state"]["last_seq"]
-        if {message.created for message in messages} != {created}:
-            raise _made_anew(options, first.query, LedgerEntry(batch, 0, first.run))
-        ledger.write(LedgerEntry(batch, last, first.run, first.revision, created))
+    if {message.created for message in messages} != {first.created}:
+        raise _made_anew(options, first.query, LedgerEntry(batch, 0, first.run))
+    patiently(options, partial(_enter, options, first, batch), known=True)
+
+
+def _enter(options: SourceOptions, first: Written, batch: int, connection: Connection) -> None:
+    """Enter the batch that `first` is of, unless an attempt without an answer did so."""
+    info = stream_info(connection, options, options.streams[0])
+    if info["created"] != first.created:
+        raise _made_anew(options, first.query, LedgerEntry(batch, 0, first.run))
+    ledger = Ledger(connection, options, first.query)
+    last = info["state"]["last_seq"]
+    try:
+        ledger.write(LedgerEntry(batch, last, first.run, first.revision, first.created))
+    except FencedError:
+        found = ledger.read()
+        if found is None or (found.batch, found.run) != (batch, first.run or None):
+            raise
 
 
 def _publish(

@@ -63,6 +63,7 @@ SLEEPS = {
     "spark/cluster/executors.py": (1, "Spark tells Python nothing of a new executor"),
     "spark/read/range_reader.py": (1, RETRIES),
     "spark/read/stream_reader.py": (2, RETRIES),
+    "spark/write/patience.py": (1, RETRIES),
     "spark/write/publisher.py": (1, RETRIES),
     "tests/spark/cluster/counting_job.py": (1, "a task is under way for a while"),
 }

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -21,9 +22,10 @@ from headwater.spark.errors import (
     UnsupportedStreamError,
 )
 from headwater.spark.options import SourceOptions, parse_options
-from headwater.spark.write import publisher
+from headwater.spark.write import patience, publisher
 from headwater.spark.write.ledger import STREAM as LEDGER
 from headwater.spark.write.sink import HeadwaterWriter, check_columns, commit_batch, write_batch
+from tests.spark.conftest import end, start_server
 from tests.spark.cutting_proxy import CuttingProxy
 from tests.waiting import until
 
@@ -236,6 +238,55 @@ def test_the_slower_of_two_drivers_stops(server: Any, fill: Callable, query: str
     with pytest.raises(FencedError, match="this one stops"):
         commit_batch(options, [slow, late], 0)
     assert sorted(numbers(server, "FENCE")) == list(range(10))
+
+
+def test_a_server_may_be_away_when_a_batch_begins_and_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = [start_server(tmp_path)]
+    port = int(running[0].url.rpartition(":")[2])
+    connect = patience.Connection
+
+    def waiting(endpoint: Any) -> Any:
+        try:
+            return connect(endpoint)
+        except ConnectError:
+            running.append(start_server(tmp_path, port=port))
+            raise
+
+    monkeypatch.setattr(patience, "Connection", waiting)
+    try:
+        running[0].run(lambda _, js: js.add_stream(name="BACK", subjects=["BACK.>"]))
+        options = target(running[0], "BACK", retryTimeout="30")
+        end(running[-1])
+        done = write_batch(options, iter([batch("BACK", range(10))]), "back", "run-1", 0)
+        end(running[-1])
+        commit_batch(options, [done], 0)
+        assert len(running) == 3 and numbers(running[-1], "BACK") == list(range(10))
+        again = write_batch(options, iter([batch("BACK", range(10))]), "back", "run-2", 0)
+        assert again.replayed
+    finally:
+        end(running[-1])
+
+
+def test_an_end_whose_answer_is_lost_fences_nobody(
+    server: Any, fill: Callable, query: str
+) -> None:
+    """The entry is that of the batch itself when the ledger is asked again."""
+    fill("ENDS", [])
+    port = int(server.url.rpartition(":")[2])
+
+    def commit(number: int, cuts: int, after: int) -> CuttingProxy:
+        rows = batch("ENDS", range(number, number + 1))
+        done = write_batch(target(server, "ENDS"), iter([rows]), query, "r", number)
+        with CuttingProxy(port, cuts, after) as proxy:
+            proxied = target(server, "ENDS", servers=f"nats://127.0.0.1:{proxy.port}")
+            commit_batch(proxied, [done], number)
+        return proxy
+
+    whole = commit(0, 0, 0)
+    assert commit(1, 1, whole.delivered - 10).connections == 2
+    assert write_batch(target(server, "ENDS"), iter([]), query, "r", 1).replayed
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,57 @@
+"""Requests of a write that a server may keep waiting, as it restarts or elects a leader."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from headwater.spark.errors import ApiError, ConnectError, UnknownStreamError
+from headwater.spark.options import SourceOptions
+from headwater.spark.wire.connection import Connection
+from headwater.spark.wire.errors import WireError
+
+#: Seconds before the second try; doubles up to the largest wait.
+FIRST_BACKOFF = 0.1
+MAX_BACKOFF = 2.0
+
+_UNAVAILABLE = 503
+_NOBODY = 0
+_NO_LEADER = (10008, 10009)
+_T = TypeVar("_T")
+
+
+def patiently(
+    options: SourceOptions, ask: Callable[[Connection], _T], known: bool = False
+) -> _T:
+    """What `ask` returns over a new connection; asked again for `retryTimeout` seconds while no
+    server can be reached, or none can answer yet.
+
+    `ask` must bear being called again after a part of it was done. `known` says that the target
+    answered before: then it is waited for although nobody listens on its subjects now. Raises
+    what `ask` raised last, and AuthError at once.
+    """
+    deadline = time.monotonic() + options.retry_timeout
+    wait = FIRST_BACKOFF
+    while True:
+        try:
+            with Connection(options.endpoint) as connection:
+                return ask(connection)
+        except (ConnectError, WireError, ApiError, UnknownStreamError) as error:
+            if not _may_pass(error, known) or time.monotonic() + wait > deadline:
+                raise
+        time.sleep(wait * random.uniform(0.5, 1.0))
+        wait = min(MAX_BACKOFF, 2 * wait)
+
+
+def _may_pass(error: Exception, known: bool) -> bool:
+    """Whether to ask again may help. Nobody asked for a stream is what a wrong domain looks like,
+    too; behind that question it is a leader that is missing."""
+    if isinstance(error, UnknownStreamError):
+        answer = error.__cause__
+        passing = (*_NO_LEADER, _NOBODY) if known else _NO_LEADER
+        return isinstance(answer, ApiError) and _is(answer, passing)
+    return not isinstance(error, ApiError) or _is(error, (*_NO_LEADER, _NOBODY))
+
+
+def _is(answer: ApiError, numbers: tuple[int, ...]) -> bool:
+    return answer.code == _UNAVAILABLE and answer.err_code in numbers
