@@ -14,6 +14,14 @@ from headwater.spark.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: What Spark 4.3's PythonStreamingSourceRunner puts into the environment of a source.
+PUT_BY_QUERIES = (
+    "SPARK_LOCAL_DIRS",
+    "SPARK_AUTH_SOCKET_TIMEOUT",
+    "SPARK_BUFFER_SIZE",
+    "SPARK_PYTHON_RUNTIME",
+)
+
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -78,11 +86,30 @@ def build_session(
             _launch_quietly(conf | {"spark.master": master, "spark.app.name": app}, log)
         spark = builder.getOrCreate()
     from headwater.spark.read.cores import tell_cores
-    from headwater.spark.source import HeadwaterSource
 
     tell_cores(spark)
-    spark.dataSource.register(HeadwaterSource)
+    register(spark)
     return spark
+
+
+def register(spark: "SparkSession") -> None:
+    """Make `format("headwater")` known to a session, with room for what its queries put there.
+
+    The first streaming query of a session adds `PUT_BY_QUERIES` to a map that all tasks of the
+    source are sent with. A query that sends a task at that moment fails with
+    OptionalDataException: Java notices that the map grew while it was written. So the names are
+    there before; each process that Spark starts gets values of its own.
+    """
+    from headwater.spark.source import HeadwaterSource
+
+    shared = spark.sparkContext.environment
+    added = [name for name in PUT_BY_QUERIES if name not in shared]
+    shared.update(dict.fromkeys(added, ""))
+    try:
+        spark.dataSource.register(HeadwaterSource)
+    finally:
+        for name in added:
+            del shared[name]
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import pytest
 
 from headwater.spark.read.account import ReadAccount
 from headwater.spark.reasons import spark_reason
+from headwater.spark.session import PUT_BY_QUERIES, register
 
 QUERY_S = 250
 """Ample for a streaming query of a few rows, beside other work."""
@@ -197,8 +198,11 @@ def test_an_account_of_rows(spark: Any, server: Any, fill: Callable) -> None:
 def test_a_streaming_query_goes_on_where_it_was(
     spark: Any, server: Any, fill: Callable, tmp_path: Path
 ) -> None:
+    """And the environment that tasks are sent with does not grow while queries run."""
     fill("FLOW", telemetry("FLOW", 30), delete=(7,))
     out = str(tmp_path / "out")
+    register(spark)
+    sent = environment_of_tasks(spark)
     options = server.options("FLOW", maxMsgsPerTrigger="15", starting="1")
 
     def start() -> Any:
@@ -217,6 +221,14 @@ def test_a_streaming_query_goes_on_where_it_was(
     assert second.lastProgress["numInputRows"] == 1
     rows = spark.read.parquet(out).collect()
     assert sorted(row.sequence for row in rows) == [n for n in range(1, 32) if n != 7]
+    assert environment_of_tasks(spark) == sent
+    assert not set(PUT_BY_QUERIES) & set(spark.sparkContext.environment)
+
+
+def environment_of_tasks(spark: Any) -> set[str]:
+    """Names in the environment of the registered source, which Spark sends with each task."""
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    return set(manager.lookupDataSource("headwater").dataSourceCls().envVars())
 
 
 def test_results_are_written_to_a_stream(
