@@ -89,7 +89,6 @@ _REPORTED: dict[str, Callable[[Options], Any]] = {
     "max_connections": lambda options: options.max_connections,
     "max_payload": lambda options: options.max_payload,
     "max_control_line": lambda options: options.max_control_line,
-    "max_subscriptions": lambda options: options.max_subscriptions,
     "ping_interval": lambda options: options.ping_interval,
     "ping_max": lambda options: options.ping_max,
     "write_deadline": lambda options: options.write_deadline,
@@ -220,7 +219,6 @@ def _apply_limits(node: "NodeView") -> None:
     conns = list(node.sessions.conns.values())
     for conn in conns:
         conn.max_control_line = options.max_control_line
-        conn.bound(options.max_pending)
         node.sessions.apply_limits(conn)
     if options.max_connections:
         for conn in conns[max(options.max_connections, 0) :]:

@@ -14,30 +14,25 @@ from headwater.edge.conf.options import Options
 
 LIVE = frozenset((
     "config_file", "config_digest", "defined_at", "client_advertise", "server_tags",
-    "server_metadata", "feature_flags", "debug", "trace", "trace_verbose", "trace_headers",
-    "logtime", "logtime_utc", "log_file", "log_size_limit", "log_max_files", "syslog",
-    "remote_syslog", "max_traced_message", "pid_file", "ports_file_dir", "profile_port",
-    "profile_block_rate", "max_payload", "max_pending", "max_connections", "max_control_line",
-    "max_subscriptions", "max_subscription_tokens", "max_closed_clients", "ping_interval",
-    "ping_max", "write_deadline", "write_timeout", "lame_duck_duration", "lame_duck_grace",
-    "no_fast_producer_stall", "no_sublist_cache", "connect_error_reports",
-    "reconnect_error_reports", "auth", "no_auth_user", "default_sentinel", "accounts", "mappings",
-    "operator.preload", "operator.pinned_accounts", "default_js_domain", "proxies", "tls",
-    "allow_non_tls", "jetstream.enabled", "jetstream.max_memory_store", "jetstream.max_file_store",
-    "jetstream.unique_tag", "jetstream.limits", "leaf.authorization", "leaf.remotes",
-    "leaf.reconnect", "leaf.dial_timeout", "leaf.compression", "leaf.tls", "leaf.write_deadline",
-    "leaf.rate", "leaf.write_timeout", "cluster.advertise", "cluster.no_advertise",
-    "cluster.authorization", "cluster.connect_retries", "cluster.connect_backoff",
-    "cluster.pool_size", "cluster.compression", "cluster.ping_interval", "cluster.ping_max",
-    "cluster.write_deadline", "cluster.write_timeout", "headwater.disk_budget",
+    "server_metadata", "debug", "trace", "trace_verbose", "trace_headers", "logtime",
+    "logtime_utc", "log_file", "syslog", "remote_syslog", "max_traced_message", "pid_file",
+    "ports_file_dir", "profile_block_rate", "max_payload", "max_connections", "max_control_line",
+    "ping_interval", "ping_max", "write_deadline", "no_fast_producer_stall",
+    "connect_error_reports", "reconnect_error_reports", "auth", "default_sentinel", "accounts",
+    "mappings", "operator.preload", "operator.pinned_accounts", "proxies", "tls",
+    "jetstream.enabled", "jetstream.max_memory_store", "jetstream.max_file_store",
+    "jetstream.limits", "leaf.authorization", "leaf.remotes", "leaf.reconnect",
+    "leaf.dial_timeout", "leaf.compression", "leaf.tls", "leaf.write_deadline", "leaf.rate",
+    "leaf.write_timeout", "cluster.advertise", "cluster.no_advertise", "cluster.authorization",
+    "cluster.connect_retries", "cluster.connect_backoff", "cluster.pool_size",
+    "cluster.compression", "cluster.ping_interval", "cluster.ping_max", "cluster.write_deadline",
+    "cluster.write_timeout", "headwater.disk_budget",
 ))  # fmt: skip
-"""Paths in `Options`; what stands below one is live, too."""
+"""Paths in `Options`; what stands below one is live, too. Keys that nats-server does not take over
+are refused here, too, but for those of `leafnodes` and limits of the store."""
 
 WITHOUT_EFFECT = frozenset((
-    "jetstream.extension_hint", "jetstream.max_outstanding_catchup",
-    "jetstream.max_buffered_size", "jetstream.max_buffered_messages",
-    "jetstream.info_queue_limit", "jetstream.meta_compact",
-    "jetstream.meta_compact_size", "jetstream.meta_compact_sync", "jetstream.max_concurrent_io",
+    "jetstream.meta_compact", "jetstream.meta_compact_size", "jetstream.meta_compact_sync",
 ))  # fmt: skip
 """Nothing reads them but pages, which say what the configuration says."""
 

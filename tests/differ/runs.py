@@ -18,6 +18,7 @@ from tests.differ.player import Player
 from tests.differ.requests.requests import requests
 from tests.differ.shrink import shrunk
 from tests.differ.starts.compared import starts
+from tests.differ.starts.reloads import reloads
 
 BESIDE = ACCOUNTS
 """Histories that go on at the same time."""
@@ -163,6 +164,7 @@ KINDS["requests"] = partial(histories, requests, world=REQUESTS)
 KINDS["copies"] = partial(histories, copies)
 KINDS["configurations"] = configurations
 KINDS["starts"] = starts
+KINDS["reloads"] = reloads
 KINDS["accounts"] = accounts
 
 

@@ -138,6 +138,42 @@ def test_a_running_node_refuses_what_takes_a_restart(
             link.api("STREAM.CREATE.M", name="M", storage="memory", max_bytes=3 << 20)
 
 
+FIXED = (
+    "max_subscriptions: 10", "max_sub_tokens: 4", "max_closed_clients: 10", "max_pending: 2000000",
+    "write_timeout: retry", "lame_duck_duration: '40s'", "lame_duck_grace_period: '3s'",
+    "disable_sublist_cache: true", "default_js_domain: {A: d}", "allow_non_tls: true",
+    "feature_flags: {a: true}", "log_size_limit: 1000000", "log_max_num: 3", "no_auth_user: u",
+    "prof_port: 1", "jetstream {unique_tag: 'a:'}", "jetstream {extension_hint: no_extend}",
+    "jetstream {max_outstanding_catchup: 32M}", "jetstream {max_buffered_size: 32M}",
+    "jetstream {max_buffered_msgs: 10}", "jetstream {info_queue_limit: 10}",
+    "jetstream {max_concurrent_io: 4}",
+)  # fmt: skip
+"""Settings that nats-server does not change while it runs."""
+
+
+@pytest.mark.parametrize("given", [headwater(), anchor()], ids=lambda given: given.name)
+def test_what_neither_server_takes_over(tmp_path: Path, given: Recipe) -> None:
+    path = tmp_path / "node.conf"
+    accounts = "accounts { A { users: [{user: u, password: p}] } }"
+    start = f"store_dir: '{tmp_path}/store'\n{accounts}\njetstream {{ }}\n"
+    path.write_text(start)
+    command = (*given.command, "-c", str(path), "-a", HOST, "-p", "{port}")
+    with Server(Recipe(given.name, command)) as running:
+        for line in FIXED:
+            known = running.log_path.read_text()
+            text = f"{start}{line}\n"
+            if line.startswith("jetstream {"):
+                text = start.replace("jetstream { }", line)
+            path.write_text(text)
+            running.signal(signal.SIGHUP)
+
+            def log(known: str = known) -> str:
+                new = running.log_path.read_text()[len(known) :]
+                return new if "eload" in new and new.endswith("\n") else ""
+
+            assert "config reload not supported for" in until_seen(log), line
+
+
 def test_limits_and_files_are_taken_over(tmp_path: Path) -> None:
     node = Reloaded(tmp_path)
     with Server(node.recipe) as server, Link(server.port) as link:
