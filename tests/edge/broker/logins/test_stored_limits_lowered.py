@@ -107,8 +107,9 @@ def observe(by: Any, server: Server) -> dict[str, Any]:
         by.lower(server)
 
         def lowered() -> bool:
-            limits = wire.request("$JS.API.INFO")["limits"]
-            return bool(limits["max_storage"] == 500 and limits["max_streams"] == 2)
+            # Nobody answers for a moment while nats-server loads its configuration.
+            limits = (wire.request("$JS.API.INFO") or {}).get("limits", {})
+            return bool(limits.get("max_storage") == 500 and limits.get("max_streams") == 2)
 
         until_seen(lowered, "the lower limits are in force")
         info = wire.request("$JS.API.INFO")
