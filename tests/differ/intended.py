@@ -276,6 +276,10 @@ def _moved_on(steps: list[dict[str, Any]], ours: list[str], theirs: list[str]) -
     others = _without_deliveries(waited, ours)
     if others != ours and others == theirs:
         return "resumed"
+    before = _consumers(steps, '"ack_policy": "all"')
+    others = _without_deliveries(before, ours)
+    if others != ours and others == theirs and LEAVES.search(str(steps)):
+        return "all before it"
     paced = _consumers(steps, '"backoff": ')
     if paced and DELAYED.search(str(steps)):
         left = [_without_deliveries(paced, lines) for lines in (ours, theirs)]

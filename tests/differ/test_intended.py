@@ -41,6 +41,7 @@ GROUPED = made("D", deliver_subject="%d.D", deliver_group="q")
 AGED = api("STREAM.CREATE.%", {"name": "%", "max_age": 1})
 COUNTS = api("STREAM.CREATE.%", {"name": "%", "allow_msg_counter": True})
 PACED = made("C", backoff=[1, 2])
+ALL = made("C", ack_policy="all")
 LATER = {"do": "ack", "which": 0, "body": "-NAK 1s", "asked": False}
 WAIT = {"do": "wait", "seconds": 1}
 NONE = "HMSG ['%i.5', '0'] b'NATS/1.0 404 No Messages\\r\\n\\r\\n' b''"
@@ -137,6 +138,8 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
     "what goes on when another is resumed": ([STREAM, FULL, RESUME], delivery("D", 0), "", ""),
     "a delay with a backoff": ([STREAM, PACED, LATER], delivery("C", 0), "", "delay and a backoff"),
     "a delay of another": ([STREAM, PACED, LATER], delivery("D", 0), "", ""),
+    "an earlier one is sent again": ([STREAM, ALL, DELETE], delivery("C", 0), "", "all before it"),
+    "nothing left the stream": ([STREAM, ALL], delivery("C", 0), "", ""),
     "a delay without a backoff": ([STREAM, FULL, LATER], delivery("C", 0), "", ""),
     "what left behind a last filter": (TAKEN, state("C", 1), state("C", 0), "last filter"),
     "what is held behind a last filter": ([BY_INTEREST, *TAKEN[1:]], told(name="%", state={"n": 1},

@@ -160,15 +160,15 @@ class DirectGet:
             up_to -= 1
         up_to = up_to or store.last_seq
         patterns = [encoded(pattern) for pattern in request.multi_last]
-        limit = 0 if request.seq else RESULTS_MAX
-        sequences = store.last_sequences(patterns, up_to, limit)
-        sequences = [sequence for sequence in sequences if sequence >= request.seq]
-        if len(sequences) > RESULTS_MAX:
+        lasts = store.last_sequences(patterns, up_to, RESULTS_MAX)
+        # As in nats-server, both errors count what is before the first sequence, too.
+        if len(lasts) > RESULTS_MAX:
             self.status(reply, b"413 Too Many Results")
             return
-        if not sequences:
+        if not lasts:
             self.status(reply, b"404 No Results")
             return
+        sequences = [sequence for sequence in lasts if sequence >= request.seq]
         room = self.room(request)
         pending = len(sequences)
         last = 0

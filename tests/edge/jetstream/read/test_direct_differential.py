@@ -104,6 +104,9 @@ async def test_batches(both_urls: tuple[str, str], storage: str) -> None:
         {"multi_last": ["db.>"], "batch": 2},
         {"multi_last": ["db.>"], "up_to_seq": 2},
         {"multi_last": ["db.>"], "seq": 3},
+        {"multi_last": ["db.>"], "seq": 9},
+        {"multi_last": ["db.a"], "seq": 9},
+        {"multi_last": ["db.none"], "seq": 9},
     ]
     ours, theirs = await asyncio.gather(*(gather(url, storage, requests) for url in both_urls))
     for request, our, their in zip(requests, ours, theirs, strict=True):
