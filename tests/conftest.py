@@ -26,6 +26,7 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 from tests import second_look
+from tests.measuring import leave_out_what_is_there
 
 ONE_WORKER = {
     "tests/spark/jobs": "a session of Spark takes ten seconds to start and 1 GiB",
@@ -146,6 +147,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=place)
     alone = [item.nodeid for item in items if _runs_alone(item)]
     (config.stash[LOCKS] / ALONE).write_text("\n".join(alone))
+
+
+def pytest_collection_finish() -> None:
+    leave_out_what_is_there()
 
 
 @pytest.hookimpl(optionalhook=True)

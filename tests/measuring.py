@@ -7,8 +7,7 @@ more than that, or the whole machine, is marked `alone`. `tests/house/test_bound
 
 import gc
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 PIECE_S = 0.07
 """What the piece of work takes on an idle machine of the kind that the bounds are meant for."""
@@ -41,12 +40,10 @@ def slowness(clock: Callable[[], float]) -> float:
     return max(1.0, slowest / PIECE_S)
 
 
-@contextmanager
-def alone_in_memory() -> Iterator[None]:
-    """What other tests left is not looked through meanwhile: one collection of all of it takes up
-    to a second of the processor."""
+def leave_out_what_is_there() -> None:
+    """What there is now is not looked through any more when garbage is collected.
+
+    A worker holds all of the suite's tests: half of its processor time would go into that.
+    """
+    gc.collect()
     gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()

@@ -16,6 +16,7 @@ from headwater.deploy.serve import GARBAGE
 from headwater.edge.conf.load import load_text
 from headwater.edge.conf.validate import complete
 from headwater.edge.node.node import Node
+from tests.measuring import leave_out_what_is_there
 
 START_S = 20.0
 
@@ -75,6 +76,7 @@ class CountedNode:
     def __exit__(self, *error: object) -> None:
         self.loop.call_soon_threadsafe(self._end.set)
         self._thread.join(START_S)
+        leave_out_what_is_there()  # `longest` has put all of it back
 
     def port(self, listener: str) -> int:
         """Where a listener listens."""
