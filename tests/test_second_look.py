@@ -47,7 +47,7 @@ def test_an_error_of_pytest_is_no_success(suite: Path) -> None:
 @pytest.mark.parametrize(
     ("tests", "status", "told"),
     one_in(
-        3,
+        6,
         [
             ([WELL, ONCE, ALWAYS], 1, ["test_1.py::test_fails_once"]),
             ([WELL, ONCE], 0, ["test_1.py::test_fails_once"]),

@@ -15,7 +15,7 @@ from nats.js.errors import BadRequestError, ServerError
 from headwater.edge.node.node import Node
 from tests.federation.lab import JETSTREAM, Lab, client_port, free_port, leafs, wired
 from tests.measuring import within
-from tests.slow import one_in, slow
+from tests.slow import slow
 from tests.waiting import until, until_state
 
 RATE = 256 * 1024
@@ -87,8 +87,9 @@ async def busy(lab: Lab, chosen_by: str) -> Busy:
     return line
 
 
+@slow
 @pytest.mark.alone
-@pytest.mark.parametrize("chosen_by", one_in(2, ["origin", "mirror"]))
+@pytest.mark.parametrize("chosen_by", ["origin", "mirror"])
 async def test_alarms_pass_bulk(lab: Lab, chosen_by: str) -> None:
     """Bursts of alarms are there at once when somebody says that they go first, and wait for what
     the line holds otherwise."""
