@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -230,7 +231,8 @@ def _progress(options: SourceOptions, plan: Plan) -> int:
         entry = Ledger(connection, options, plan.query).read()
     if entry is None:
         return 0
-    if entry.run != info["created"]:
+    # Entries of before said it as the run.
+    if (entry.created or entry.run) != info["created"]:
         raise StreamRecreatedError(
             f"this backfill has written into an older stream {name!r}, which was made anew: to "
             f"begin again, delete the key {plan.query}.{name} of the bucket {BUCKET}"
@@ -301,16 +303,17 @@ def _write(
     """Write one step of `count` rows, and enter it in the ledger."""
     with Connection(options.endpoint) as connection:
         created = stream_info(connection, options, options.streams[0])["created"]
+    run = uuid.uuid4().hex
 
     def publish(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa
 
-        done = asdict(write_batch(options, batches, query, created, number))
+        done = asdict(write_batch(options, batches, query, run, number))
         names = ("rows", "skipped", "revision", "replayed")
         yield pa.RecordBatch.from_pydict({name: [done[name]] for name in names})
 
     found = rows.mapInArrow(publish, _WRITTEN).collect()
-    written = [Written(**row.asDict(), query=query, run=created, created=created) for row in found]
+    written = [Written(**row.asDict(), query=query, run=run, created=created) for row in found]
     total = sum(each.rows + each.skipped for each in written)
     if total != count and not any(each.replayed for each in written):
         raise LostRangeError(f"{total} of {count} rows were written: the export's files changed")

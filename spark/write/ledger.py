@@ -30,7 +30,9 @@ class LedgerEntry:
     """`batch` is the last one written, -1 for none; `last` is where the target ended then.
 
     `run` is the run of the query that wrote it. `revision` is that of the entry, 0 before it
-    is stored. `created` is when the target was made, "" in entries that do not say.
+    is stored. `created` is when the target was made, "" in entries that do not say. `begun` says
+    that the run has begun the next batch, `taken` that another run had begun it before. `ousted`
+    are the last runs that others took over from.
     """
 
     batch: int
@@ -38,6 +40,9 @@ class LedgerEntry:
     run: str
     revision: int = 0
     created: str = ""
+    begun: bool = False
+    taken: bool = False
+    ousted: tuple[str, ...] = ()
 
 
 class Ledger:
@@ -67,8 +72,16 @@ class Ledger:
             raise
         message = answer["message"]
         stored = json.loads(base64.b64decode(message["data"]))
-        created = stored.get("created", "")
-        return LedgerEntry(stored["batch"], stored["last"], stored["run"], message["seq"], created)
+        return LedgerEntry(
+            stored["batch"],
+            stored["last"],
+            stored["run"],
+            message["seq"],
+            stored.get("created", ""),
+            stored.get("begun", False),
+            stored.get("taken", False),
+            tuple(stored.get("ousted", ())),
+        )
 
     def begin(self, entry: LedgerEntry) -> LedgerEntry:
         """Store the first entry, or one in place of `entry.revision`; or find the one that another
@@ -86,12 +99,14 @@ class Ledger:
     def write(self, entry: LedgerEntry) -> LedgerEntry:
         """Store `entry` in place of `entry.revision`. Raises FencedError when it has changed, and
         SourceError when it is gone."""
-        body = {
+        body: dict[str, Any] = {
             "batch": entry.batch,
             "last": entry.last,
             "run": entry.run,
             "created": entry.created,
         }
+        more = {"begun": entry.begun, "taken": entry.taken, "ousted": entry.ousted}
+        body |= {name: value for name, value in more.items() if value}
         try:
             answer = self._connection.store(
                 self._target,
@@ -106,13 +121,17 @@ class Ledger:
         if problem and problem.get("err_code") in _WRONG_LAST:
             if entry.revision and self.read() is None:
                 raise self._lost()
-            raise FencedError(
-                f"another driver has written for the same query and stream ({self._subject}): "
-                "two queries must not use one checkpoint; this one stops"
-            )
+            raise self.fenced()
         if problem:
             raise ApiError(problem["code"], problem.get("err_code", 0), problem["description"])
         return replace(entry, revision=int(answer["seq"]))
+
+    def fenced(self) -> FencedError:
+        """The error for a driver that another one was faster than."""
+        return FencedError(
+            f"another driver has written for the same query and stream ({self._subject}): "
+            "two queries must not use one checkpoint; this one stops"
+        )
 
     def _lost(self) -> SourceError:
         return SourceError(

@@ -57,14 +57,20 @@ class Publisher:
     Messages that were not acknowledged when a connection broke are published again: with an
     id they are still stored once, as long as the stream remembers ids. With `stored` that holds
     however long the server was away: it is asked first which of them are in the stream, all of
-    them behind `last`, its last sequence when we began. Raises PublishError for a message that
-    the stream refuses, and ConnectError after `retryTimeout` seconds without an acknowledgement.
+    them behind `last`, its last sequence when we began. `check` returns if we may send. Raises
+    PublishError for a message that the stream refuses, and ConnectError after `retryTimeout`
+    seconds without an acknowledgement.
     """
 
     def __init__(
-        self, options: SourceOptions, stored: Stored | None = None, last: int = 0
+        self,
+        options: SourceOptions,
+        stored: Stored | None = None,
+        last: int = 0,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self._options = options
+        self._check = check
         self._stored = stored
         self._last = last
         self._connected_before = False
@@ -101,7 +107,10 @@ class Publisher:
         self._pending[token] = _Pending(subject, frame, headers.get(ID_HEADER), self._last)
         self._bytes += len(frame)
         if self._connection is not None:
-            self._write(self._connection, token)
+            try:
+                self._write(self._connection, token)
+            except (ConnectError, WireError):
+                self._drop()
         while len(self._pending) >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES:
             self._turn()
 
@@ -130,6 +139,8 @@ class Publisher:
     def _send(self, connection: Connection) -> None:
         out, self._out = self._out, bytearray()
         if out:
+            if self._check is not None:
+                self._check()
             connection.send(bytes(out))
 
     def _turn(self) -> None:
@@ -150,13 +161,17 @@ class Publisher:
                     f"{len(longest.encode())} bytes: shorten subjects, or raise max_control_line"
                 ) from error
             except (ConnectError, WireError):
-                if self._connection is not None:
-                    self._connection.close()
-                    self._connection = None
+                self._drop()
                 if time.monotonic() + wait > deadline:
                     raise
             time.sleep(wait * random.uniform(0.5, 1.0))
             wait = min(MAX_BACKOFF, 2 * wait)
+
+    def _drop(self) -> None:
+        """Give the connection up: the next turn makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _connected(self) -> Connection:
         """The connection; a new one publishes again what is not acknowledged."""

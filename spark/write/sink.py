@@ -12,9 +12,10 @@ key), and perhaps `headers`. Query, batch and key are the id there.
 
 import contextlib
 import logging
+import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ from headwater.spark.read.range_reader import RangeReader
 from headwater.spark.read.stream_names import stream_info
 from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.wire_reader import HEADERS_MAP, PAYLOAD_OFF, Columns, WireReader
+from headwater.spark.write.claim import TAKEOVER_S, Claim, claimed
 from headwater.spark.write.kv_rows import kv_message, last_of_each_key
 from headwater.spark.write.ledger import BUCKET, Ledger, LedgerEntry
 from headwater.spark.write.patience import patiently
@@ -74,7 +76,8 @@ _KV_TYPES = {"key": (StringType(),), "value": _TYPES["payload"], "headers": _TYP
 @dataclass
 class Written(WriterCommitMessage):
     """What one task did. `revision` is that of the ledger's entry when it began, `created` the
-    time at which the target was made, `searched` whether the whole target was looked through."""
+    time at which the target was made, `searched` whether the whole target was looked through,
+    `ousted` the runs that others took over from."""
 
     rows: int
     skipped: int
@@ -84,6 +87,7 @@ class Written(WriterCommitMessage):
     replayed: bool = False
     created: str = ""
     searched: bool = False
+    ousted: tuple[str, ...] = ()
 
 
 def check_columns(
@@ -179,10 +183,17 @@ def write_batch(
     options: SourceOptions, iterator: "Iterator[pa.RecordBatch]", query: str, run: str, batch: int
 ) -> Written:
     """Write one partition of a batch of a query, once."""
-    entry, info = patiently(options, partial(_begin, options, query, run, batch))
-    created = info["created"]
+    since = time.monotonic()
+    entry = patiently(options, partial(_begin, options, query, run, batch))
     if entry.batch >= batch:
-        return Written(0, 0, query, run, entry.revision, True, created)
+        return Written(0, 0, query, run, entry.revision, True, entry.created)
+    if entry.taken:
+        time.sleep(TAKEOVER_S)
+    # Looked up after the entry: what is in the stream before it was not ours.
+    info = patiently(options, partial(_info, options), known=True)
+    created = info["created"]
+    if created != entry.created:
+        raise _made_anew(options, query, entry)
     if options.bucket:
         iterator = last_of_each_key(iterator)
     ending = info["state"]["last_seq"]
@@ -196,17 +207,30 @@ def write_batch(
         iterator = iter(rows)
     known = _ids(options, info, entry.last, wanted)
     stored = _stored(options, created)
-    written = _publish(options, iterator, known, batch_id, stored, ending)
+    claim = Claim(options, query, entry, since)
+    written = _publish(options, iterator, known, batch_id, stored, ending, claim)
     return Written(
-        written.rows, written.skipped, query, run, entry.revision, False, created, searched
+        rows=written.rows,
+        skipped=written.skipped,
+        query=query,
+        run=run,
+        revision=entry.revision,
+        created=created,
+        searched=searched,
+        ousted=entry.ousted,
     )
+
+
+def _info(options: SourceOptions, connection: Connection) -> dict[str, Any]:
+    return stream_info(connection, options, options.streams[0])
 
 
 def _begin(
     options: SourceOptions, query: str, run: str, batch: int, connection: Connection
-) -> tuple[LedgerEntry, dict[str, Any]]:
-    """The query's entry, made if there is none, and what the target says of itself since then."""
-    info = stream_info(connection, options, options.streams[0])
+) -> LedgerEntry:
+    """The query's entry, made if there is none, in which `run` has begun the batch; that of an
+    ended batch as it is."""
+    info = _info(options, connection)
     check_target(info["config"], options.bucket)
     ledger = Ledger(connection, options, query, info["config"].get("num_replicas", 1))
     last, created = info["state"]["last_seq"], info["created"]
@@ -215,18 +239,19 @@ def _begin(
         # A later batch without an entry: the ledger was lost, or the target is new for the
         # query. The whole target may have what an earlier attempt has written.
         start = 0 if batch else last
-        entry = ledger.begin(LedgerEntry(batch - 1, start, run, 0, created))
+        entry = ledger.begin(LedgerEntry(batch - 1, start, run, 0, created, begun=True))
+    if run in entry.ousted:
+        raise ledger.fenced()
     if entry.created not in ("", created):
         if not options.restart_recreated:
             raise _made_anew(options, query, entry)
         # A copy of the old stream has what an attempt before has written of this batch.
         end = min(last, entry.last)
-        entry = ledger.begin(LedgerEntry(batch - 1, end, run, entry.revision, created))
-    # Looked up after the entry: what is in the stream before it was not ours.
-    info = stream_info(connection, options, options.streams[0])
-    if info["created"] != created:
-        raise _made_anew(options, query, entry)
-    return entry, info
+        anew = replace(entry, batch=batch - 1, last=end, run=run, created=created, begun=True)
+        entry = ledger.begin(anew)
+    if entry.batch >= batch:
+        return entry
+    return claimed(ledger, replace(entry, created=entry.created or created), run)
 
 
 def _made_anew(options: SourceOptions, query: str, entry: LedgerEntry) -> StreamRecreatedError:
@@ -296,8 +321,9 @@ def _enter(options: SourceOptions, first: Written, batch: int, connection: Conne
         raise _made_anew(options, first.query, LedgerEntry(batch, 0, first.run))
     ledger = Ledger(connection, options, first.query)
     last = info["state"]["last_seq"]
+    ended = LedgerEntry(batch, last, first.run, first.revision, first.created)
     try:
-        ledger.write(LedgerEntry(batch, last, first.run, first.revision, first.created))
+        ledger.write(replace(ended, ousted=first.ousted))
     except FencedError:
         found = ledger.read()
         if found is None or (found.batch, found.run) != (batch, first.run or None):
@@ -311,11 +337,14 @@ def _publish(
     batch_id: str = "",
     stored: Stored | None = None,
     last: int = 0,
+    claim: Claim | None = None,
 ) -> Written:
     """Publish the rows whose id is not `known`; `batch_id` with the key is that of a bucket's.
-    `stored` and the target's `last` sequence are for connections that break."""
+    `stored` and the target's `last` sequence are for connections that break, `claim` is the right
+    to write."""
     skipped = 0
-    with Publisher(options, stored, last) as publisher:
+    check = claim.check if claim is not None else None
+    with Publisher(options, stored, last, check) as publisher:
         for batch in iterator:
             for row in batch.to_pylist():
                 subject, payload, headers = (

@@ -65,6 +65,7 @@ SLEEPS = {
     "spark/read/stream_reader.py": (2, RETRIES),
     "spark/write/patience.py": (1, RETRIES),
     "spark/write/publisher.py": (1, RETRIES),
+    "spark/write/sink.py": (1, "whoever had begun the batch looks at the ledger meanwhile"),
     "tests/spark/cluster/counting_job.py": (1, "a task is under way for a while"),
 }
 """How many calls of `sleep` a module may have, and why; a number only falls. In tests

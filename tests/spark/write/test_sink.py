@@ -22,7 +22,7 @@ from headwater.spark.errors import (
     UnsupportedStreamError,
 )
 from headwater.spark.options import SourceOptions, parse_options
-from headwater.spark.write import patience, publisher
+from headwater.spark.write import claim, patience, publisher, sink
 from headwater.spark.write.ledger import STREAM as LEDGER
 from headwater.spark.write.sink import HeadwaterWriter, check_columns, commit_batch, write_batch
 from tests.spark.conftest import end, start_server
@@ -30,6 +30,13 @@ from tests.spark.cutting_proxy import CuttingProxy
 from tests.waiting import until
 
 HEADERS = pa.map_(pa.string(), pa.string())
+
+
+@pytest.fixture(autouse=True)
+def quick_takeovers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs trust what they have seen for less long, and those behind them wait less."""
+    monkeypatch.setattr(claim, "LOOK_S", 0.1)
+    monkeypatch.setattr(sink, "TAKEOVER_S", 0.3)
 
 
 def batch(name: str, numbers: range, prefix: str = "r") -> pa.RecordBatch:
@@ -234,13 +241,36 @@ def test_the_slower_of_two_drivers_stops(server: Any, fill: Callable, query: str
     commit_batch(options, [fast], 0)
     with pytest.raises(FencedError, match="one checkpoint"):
         commit_batch(options, [slow], 0)
-    late = write_batch(options, iter([rows]), query, "run-1", 0)
     with pytest.raises(FencedError, match="this one stops"):
-        commit_batch(options, [slow, late], 0)
+        commit_batch(options, [slow, fast], 0)
+    for number in (0, 1):
+        with pytest.raises(FencedError, match="one checkpoint"):
+            write_batch(options, iter([rows]), query, "run-1", number)
     assert sorted(numbers(server, "FENCE")) == list(range(10))
 
 
-def test_a_server_may_be_away_when_a_batch_begins_and_when_it_ends(
+def test_a_driver_that_stood_still_publishes_nothing_more(
+    server: Any, fill: Callable, query: str
+) -> None:
+    """Another one wrote its batch meanwhile, and the stream has forgotten the ids since then."""
+    fill("HELD", [], duplicate_window=0.1)
+    options = target(server, "HELD")
+
+    def given() -> Iterator[pa.RecordBatch]:
+        yield batch("HELD", range(1500))
+        other = write_batch(options, iter([batch("HELD", range(3000))]), query, "run-2", 0)
+        commit_batch(options, [other], 0)
+        wait_for_quiet(server, "HELD")
+        yield batch("HELD", range(1500, 3000))
+
+    with pytest.raises(FencedError, match="one checkpoint"):
+        write_batch(options, given(), query, "run-1", 0)
+    assert Counter(server.run(ids_of("HELD"))) == Counter(f"r{n}" for n in range(3000))
+    later = write_batch(options, iter([batch("HELD", range(3000, 3010))]), query, "run-2", 1)
+    commit_batch(options, [later], 1)
+
+
+def test_a_server_may_be_away_when_a_batch_begins_and_goes_on_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = [start_server(tmp_path)]
@@ -254,17 +284,27 @@ def test_a_server_may_be_away_when_a_batch_begins_and_when_it_ends(
             running.append(start_server(tmp_path, port=port))
             raise
 
+    def given() -> Iterator[pa.RecordBatch]:
+        yield large(range(90))
+        end(running[-1])
+        yield large(range(90, 100))
+
+    def large(count: range) -> pa.RecordBatch:
+        """What is under way are as many bytes as may be: it is sent at once."""
+        payloads = [b"%100000d" % n for n in count]
+        return batch("BACK", count).set_column(1, "payload", pa.array(payloads))
+
     monkeypatch.setattr(patience, "Connection", waiting)
+    monkeypatch.setattr(publisher, "Connection", waiting)
     try:
         running[0].run(lambda _, js: js.add_stream(name="BACK", subjects=["BACK.>"]))
         options = target(running[0], "BACK", retryTimeout="30")
         end(running[-1])
-        done = write_batch(options, iter([batch("BACK", range(10))]), "back", "run-1", 0)
+        done = write_batch(options, given(), "back", "run-1", 0)
         end(running[-1])
         commit_batch(options, [done], 0)
-        assert len(running) == 3 and numbers(running[-1], "BACK") == list(range(10))
-        again = write_batch(options, iter([batch("BACK", range(10))]), "back", "run-2", 0)
-        assert again.replayed
+        assert len(running) == 4 and numbers(running[-1], "BACK") == list(range(100))
+        assert write_batch(options, iter([]), "back", "run-2", 0).replayed
     finally:
         end(running[-1])
 

@@ -1,0 +1,76 @@
+"""The right of a run to write a batch, which it loses when another run begins the same one.
+
+A driver that stood still, or was cut off, goes on with its batch when it comes back, long after
+another one has written that batch in its place; what it published then would come twice. So a run
+enters in the ledger which batch it has begun, and its tasks look there before they send, each
+`LOOK_S` at least. Who takes a batch over waits for `TAKEOVER_S` before it reads what is in the
+target: whoever wrote before has looked since then, and stopped.
+"""
+
+import time
+from dataclasses import replace
+
+from headwater.spark.errors import SourceError
+from headwater.spark.options import SourceOptions
+from headwater.spark.wire.connection import Connection
+from headwater.spark.write.ledger import Ledger, LedgerEntry
+from headwater.spark.write.patience import patiently
+
+#: Longest time for which a run trusts what it has seen in the ledger, in seconds.
+LOOK_S = 0.5
+#: Seconds that a run waits before it goes on with a batch of another one: a look, and the sending
+#: of what is at hand.
+TAKEOVER_S = 2.0
+
+_OUSTED = 16
+_LOOKS = 2
+
+
+class Claim:
+    """Asks the ledger whether the entry is still `entry`, which was read at or after `since` by
+    this machine's monotonic clock, in seconds."""
+
+    def __init__(
+        self, options: SourceOptions, query: str, entry: LedgerEntry, since: float
+    ) -> None:
+        self._options = options
+        self._query = query
+        self._entry = entry
+        self._since = since
+
+    def check(self) -> None:
+        """Return when the run may send. Raises FencedError if it has lost its right, and
+        ConnectError when the ledger cannot be asked.
+
+        A look that took long is repeated: whoever stands still may do so within a look. If the
+        second one took long as well, then the line is slow, and it counts.
+        """
+        for _ in range(_LOOKS):
+            if time.monotonic() - self._since < LOOK_S:
+                return
+            patiently(self._options, self._look, known=True)
+        self._since = time.monotonic()
+
+    def _look(self, connection: Connection) -> None:
+        asked = time.monotonic()
+        ledger = Ledger(connection, self._options, self._query)
+        found = ledger.read()
+        if found is None:
+            raise SourceError("the ledger's entry was deleted while a batch is written")
+        if found.revision != self._entry.revision:
+            raise ledger.fenced()
+        self._since = asked
+
+
+def claimed(ledger: Ledger, entry: LedgerEntry, run: str) -> LedgerEntry:
+    """The entry as `run` may write its next batch: entered as begun by it, by this task or by
+    another one. Raises FencedError when another run was faster."""
+    if entry.begun and entry.run == run:
+        return entry
+    other = entry.run != run
+    ousted = (*entry.ousted, entry.run)[-_OUSTED:] if other and entry.run else entry.ousted
+    wanted = replace(entry, run=run, begun=True, taken=entry.begun and other, ousted=ousted)
+    found = ledger.begin(wanted)
+    if found.batch == entry.batch and (found.run != run or not found.begun):
+        raise ledger.fenced()
+    return found
