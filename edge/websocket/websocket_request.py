@@ -3,6 +3,7 @@
 import base64
 import binascii
 import ipaddress
+import re
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import SplitResult, urlsplit
@@ -12,10 +13,19 @@ from wsproto.utilities import generate_accept_token
 
 from headwater.edge.conf.options import WebSocketOptions
 
-HEAD_BYTES_MAX = 16 * 1024
-"""Longest request head; browsers send a few hundred bytes, cookies with tokens a few thousand."""
+HEAD_BYTES_MAX = 64 * 1024
+"""Longest request head; browsers send a few hundred bytes, cookies with tokens a few thousand, and
+what stands before servers usually lets 8 to 64 KiB pass."""
 
 DEFLATE_ANSWER = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
+HTTP_VERSIONS = frozenset((b"1.0", b"1.1", b"1.2"))
+"""What requests may say of themselves. The parser knows no other minor versions than it lists."""
+
+HOST = re.compile(r"[A-Za-z0-9!$%&'()*+,\-.:;=\[\]_~]*")
+"""What a Host may hold: letters of host names, addresses and ports."""
+
+BROKEN_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -102,7 +112,7 @@ class UpgradeReader:
             self._http.receive_data(data)
             event = self._http.next_event()
         except h11.RemoteProtocolError as error:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
+            raise RefusedError(HTTPStatus(error.error_status_hint), str(error)) from error
         if event is h11.NEED_DATA:
             return None
         if not isinstance(event, h11.Request):
@@ -118,6 +128,7 @@ class UpgradeReader:
         for name, value in request.headers:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         target = request.target.decode("latin-1")
+        _check_form(request, headers, target)
         if request.method != b"GET":
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "request method must be GET")
         if not headers.get("host", [""])[0].strip():
@@ -133,6 +144,20 @@ class UpgradeReader:
         check_origin(headers, self._options, secure=self._secure)
         compression = self._options.compression and _offers_deflate(headers)
         return Upgrade(target.partition("?")[0], headers, compression=compression)
+
+
+def _check_form(request: h11.Request, headers: dict[str, list[str]], target: str) -> None:
+    """Raises RefusedError for what is HTTP to the parser, but not to nats-server's."""
+    if request.http_version not in HTTP_VERSIONS:
+        raise RefusedError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "unsupported protocol version")
+    if target == "*" or BROKEN_PERCENT.search(target):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "invalid target")
+    if not HOST.fullmatch(headers.get("host", [""])[0]):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "malformed Host header")
+    if any("\x7f" in value for values in headers.values() for value in values):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "invalid header value")
+    if headers.get("expect", ["100-continue"])[0].lower() != "100-continue":
+        raise RefusedError(HTTPStatus.EXPECTATION_FAILED, "unknown expectation")
 
 
 def _contains(headers: dict[str, list[str]], name: str, token: str) -> bool:
