@@ -265,6 +265,7 @@ class NodeJetStream:
         return StoreOptions(
             directory=self.directory.parent,
             segment_bytes=segment_bytes(self.options, self.directory),
+            stream_segment_bytes=edge_stream_segment(self.options),
             sync_interval=sync_interval(self.options),
             max_delay=self.options.headwater.commit_max_delay,
             max_store=self.usage["file"].limit,
@@ -674,6 +675,15 @@ def edge_segment_bytes(options: Options) -> int:
     device, and a small store has no room for large ones."""
     limit = options.headwater.disk_budget or options.jetstream.max_file_store
     return EDGE_SEGMENT_SMALL if 0 < limit < EDGE_SMALL_LIMIT else EDGE_SEGMENT_BYTES
+
+
+def edge_stream_segment(options: Options) -> int:
+    """Bytes of a stream's segment on a gateway with room: two of the log's, since an index says
+    each subject once for each segment. 0: as the log's."""
+    limit = options.headwater.disk_budget or options.jetstream.max_file_store
+    if options.headwater.profile != "edge" or 0 < limit < 2 * EDGE_SMALL_LIMIT:
+        return 0
+    return 2 * (options.headwater.commit_segment_bytes or EDGE_SEGMENT_BYTES)
 
 
 def disk_budget(options: Options) -> int:

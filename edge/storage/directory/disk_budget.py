@@ -37,10 +37,11 @@ def is_trimmed(name: str, oldest: int) -> bool:
 class DiskBudget:
     """The allocation of a store's directory while it is open."""
 
-    def __init__(self, root: Path, budget: int, segment_bytes: int) -> None:
-        """Raises StoreError when the budget is too small."""
+    def __init__(self, root: Path, budget: int, segment_bytes: int, stream_bytes: int = 0) -> None:
+        """`segment_bytes` are those of the log's segments, `stream_bytes` those of streams' (0: as
+        the log's). Raises StoreError when the budget is too small."""
         self.allocation = Allocation(root)
-        self.stream_segment = min(segment_bytes, STREAM_SEGMENT_MAX)
+        self.stream_segment = min(stream_bytes or segment_bytes, STREAM_SEGMENT_MAX)
         """Bytes of a stream's segments when nobody wants smaller ones."""
         self._segment_bytes = segment_bytes
         self._budget = self._checked(budget)

@@ -37,6 +37,8 @@ class StoreOptions:
     bundles: bool = False
     """Whether short messages that are gathered for one sync share a header in the log: fewer bytes,
     and programs that know format 2 alone refuse the folder."""
+    stream_segment_bytes: int = 0
+    """Of a segment of a stream; 0: as those of the log."""
     scrub_rate: int = 0
     """Bytes per second that the scrubber reads; 0: it does not."""
     scrub_pause: float = 86400.0

@@ -100,7 +100,12 @@ class NodeStore:
         self.file_usage.limit = options.max_store
         self.memory_usage = Usage()
         self.memory_usage.limit = options.max_memory
-        self.disk = DiskBudget(self.directory.root, options.disk_budget, options.segment_bytes)
+        self.disk = DiskBudget(
+            self.directory.root,
+            options.disk_budget,
+            options.segment_bytes,
+            options.stream_segment_bytes,
+        )
         self.problems: list[Problem] = []
         """What this start found wrong, and what was added since by `report`."""
         self.unserved = 0

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import random
+import string
 import threading
 import traceback
 from collections.abc import Callable
@@ -198,6 +199,28 @@ async def test_messages_that_come_slowly_share_the_pages_of_the_device(
     assert logged / count + (held + indexed) / in_them <= bytes_max
     assert read == [body(seq - 1) for seq in (1, 900, 1999, count)]
     assert config_shown.compression in (None, "none")
+
+
+async def test_indexes_say_subjects_that_share_nothing_seldom(tmp_path: Path) -> None:
+    """An index has each subject of its segment once, so there are few indexes where there is room:
+    with one for each segment of the log they took 13 bytes a message."""
+    config = {
+        "jetstream": {"store_dir": tmp_path, "max_file": 64 * MIB},
+        "headwater": {"profile": "edge"},
+    }
+    chance = random.Random(5)
+    names = ["".join(chance.choices(string.ascii_lowercase, k=20)) for _ in range(1000)]
+    async with headwater.edge.open_node(config, listen=False) as node:
+        await node.stream("S", ["*"])
+        for n in range(0, 6000, 50):
+            parts = [(chance.choice(names), noise(n + k)) for k in range(50)]
+            await asyncio.gather(*(node.publish(*part) for part in parts))
+        store = node.node.accounts["$G"].jetstream.streams["S"].store
+        kept = [item for item in store.segments if item.path.with_suffix(".idx").exists()]
+        indexed = sum(item.path.with_suffix(".idx").stat().st_size for item in kept)
+        messages = kept[-1].last
+    assert messages > 2000
+    assert indexed / messages <= 9
 
 
 @pytest.mark.parametrize(("length", "bytes_max"), [(7, 275), (32, 280)])
