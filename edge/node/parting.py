@@ -60,9 +60,7 @@ class Inboxes:
     def keep(self, subject: bytes, routes: frozenset[Any]) -> None:
         """Keep what comes to an inbox; `routes` are those whose nodes know of it."""
         if subject not in self.sinks:
-            sink = KeepingSink(
-                self.account, subject, routes, self.keeper.hand
-            )
+            sink = KeepingSink(self.account, subject, routes, self.keeper.hand)
             self.sinks[subject] = sink
             self.account.insert(sink)
             self.loop.call_later(PART_SECONDS, self.remove, sink)
