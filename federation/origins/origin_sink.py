@@ -333,7 +333,8 @@ class OriginSink(Sink):
         """Confirm on `reply` what was received so far, once it is committed."""
         if self.owed and self.owed[len(self.owed) - 1][1] == reply:
             return
-        self.owed.append((self.stream.store.last_seq, reply, self.dseq, self.sseq))
+        # What a replicated stream has only proposed is in no store yet.
+        self.owed.append((self.stream.newest(), reply, self.dseq, self.sseq))
         self.release(self.stream.store.committed)
 
     @cython.cfunc

@@ -345,7 +345,7 @@ class Stream(Task):
         """An entry of the group is applied: it is committed, so what waits for that may go on."""
         self.store.committed = self.store.last_seq
         self.count_usage()
-        self.kernel.schedule(self)
+        self.store.scheduled_listener()
 
     def load_ids(self) -> None:
         """Fill the deduplication window with the ids of stored messages, once after a start."""
