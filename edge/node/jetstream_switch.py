@@ -9,12 +9,33 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from headwater.edge.conf.options import Options
 from headwater.edge.node.account_terms import terms_of
 from headwater.edge.observed.start_progress import StartProgress
 from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.view.service import JetStreamPart
 
 log = logging.getLogger("headwater.node")
+
+
+def check_grants(options: Options) -> None:
+    """Raises StoreError when accounts are granted more than the node may store, as nats-server
+    refuses that. In a cluster nobody knows how much there is; without a limit of the node, what
+    its disk and its memory have left bounds all accounts."""
+    if options.cluster.port:
+        return
+    settings = options.jetstream
+    granted = [each.jetstream for each in options.accounts.values() if each.jetstream is not None]
+    for kind, key, limit, wanted in (
+        ("memory", "max_mem", settings.max_memory_store, [one.max_memory for one in granted]),
+        ("storage", "max_file", settings.max_file_store, [one.max_store for one in granted]),
+    ):
+        total = sum(one for one in wanted if one > 0)
+        if 0 <= limit < total:
+            raise StoreError(
+                f"insufficient {kind} resources available: accounts are granted {total} bytes and "
+                f"jetstream.{key} is {limit}: raise it, or grant less"
+            )
 
 
 class JetStreamSwitch:
@@ -35,6 +56,7 @@ class JetStreamSwitch:
 
         node = self.node
         log.info("Starting JetStream")
+        check_grants(node.options)
         jetstream = node.make_jetstream()
         jetstream.granted = lambda name: terms_of(name, node.options, node.authenticator).jetstream
         jetstream.describe = RequestInfo(node).client

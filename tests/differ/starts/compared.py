@@ -37,6 +37,8 @@ OWN = frozenset(OWN_NAMES.split())
 """What is each server's own, or a count that the comparison itself changes."""
 ANOTHER_LEVEL = ("default_max_consumers", 1000)
 """A default of 2.15."""
+NOT_SERVED = "$SYS.DEBUG.SUBSCRIBERS"
+"""A service of nats-server's system account that Headwater has not."""
 PAGES = (
     "/varz", "/accountz", "/accountz?acc=A", "/accountz?acc=B", "/accountz?acc=$G",
     "/jsz?config=1&accounts=1", "/healthz", "/leafz",
@@ -63,7 +65,10 @@ def pruned(value: Any) -> Any:
         found = {key: pruned(each) for key, each in shown.items() if (key, each) != ANOTHER_LEVEL}
         return {key: each for key, each in found.items() if each not in (None, {}, [])}
     if isinstance(value, list):
-        return sorted((pruned(each) for each in value), key=str)
+        served = [
+            one for one in value if not isinstance(one, dict) or one.get("subject") != NOT_SERVED
+        ]
+        return sorted((pruned(each) for each in served), key=str)
     if isinstance(value, str):
         return re.sub(r"\b[A-Z0-9]{20,60}\b|\d{4}-\d\d-\d\dT[\d:.]+Z|127.0.0.1:\d+", "OWN", value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -137,14 +142,19 @@ def _shown(frame: Frame) -> str:
         return f"{said}{frame.payload!r}"
 
 
-def compared(wanted: Settings) -> list[tuple[str, Any, Any]]:
-    """What the servers say differently of one configuration: the part, ours and theirs."""
+def started(wanted: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What each server says of one configuration, ours and nats-server."""
     both = (
         Started("headwater", (program("headwater"), "serve"), wanted),
         Started("nats-server", (program("nats-server"),), wanted),
     )
     with ThreadPoolExecutor(2) as pool:
         ours, theirs = pool.map(Started.told, both)
+    return ours, theirs
+
+
+def unlike_parts(ours: dict[str, Any], theirs: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """What differs in what they say, but for intended differences: the part, ours and theirs."""
     if not (ours["started"] and theirs["started"]):
         if ours["started"] == theirs["started"] or intended_start(theirs.get("reason", "")):
             return []
@@ -154,6 +164,11 @@ def compared(wanted: Settings) -> list[tuple[str, Any, Any]]:
         for part in ours
         if ours[part] != theirs[part]
     ]
+
+
+def compared(wanted: Settings) -> list[tuple[str, Any, Any]]:
+    """What the servers say differently of one configuration."""
+    return unlike_parts(*started(wanted))
 
 
 def starts(seeds: Iterable[int], most: int) -> tuple[list[str], int]:

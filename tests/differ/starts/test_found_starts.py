@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.differ.starts.compared import compared, told
+from tests.differ.starts.compared import started, told, unlike_parts
 from tests.differ.starts.settings import Settings
 
 OPEN = [{}, {"user": "u", "pass": "p"}, {"auth_token": "t"}]
 A, B = {"user": "a", "pass": "p"}, {"user": "b", "pass": "p"}
 JETSTREAM = 'jetstream { store_dir: "{dir}" }'
 TWO = (
-    "accounts { A { users: [{user: a, password: p}]%s } B { users: [{user: b, password: p}]%s } }"
+    "accounts { A { users: [{user: a, password: p}]%s }, B { users: [{user: b, password: p}]%s } }"
 )
 
 FOUND = {
@@ -59,6 +59,18 @@ FOUND = {
     "a domain of a server without JetStream": (
         ['jetstream { store_dir: "{dir}", enabled: false, domain: d }'], OPEN,
     ),
+    "an account that is granted more than there is": (
+        ['jetstream { store_dir: "{dir}", max_mem: 0 }', TWO % (", jetstream: {max_mem: 1M}", "")],
+        [A],
+    ),
+    "accounts that are granted more than there is": (
+        ['jetstream { store_dir: "{dir}", max_file: 1M }',
+         TWO % (", jetstream: {max_file: 600K}", ", jetstream: {max_file: 600K}")], [A],
+    ),
+    "accounts that are granted all there is": (
+        ['jetstream { store_dir: "{dir}", max_file: 1M, max_mem: 1M }',
+         TWO % (", jetstream: {max_file: 1M, max_mem: 0}", ", jetstream: true")], [A, B],
+    ),
     "one consumer where nothing else is said": (
         ['jetstream { store_dir: "{dir}", limits: {default_max_consumers: 1} }'], [{}],
     ),
@@ -69,9 +81,18 @@ FOUND = {
 }  # fmt: skip
 
 
+REFUSED = {
+    "an account that is granted more than there is",
+    "accounts that are granted more than there is",
+}
+"""What neither server starts with."""
+
+
 @pytest.mark.parametrize("name", FOUND)
 def test_found(name: str) -> None:
     lines, logins = FOUND[name]
     wanted = Settings(["server_name: N", *lines], logins)
-    unlike = compared(wanted)
+    ours, theirs = started(wanted)
+    assert theirs["started"] == (name not in REFUSED), theirs
+    unlike = unlike_parts(ours, theirs)
     assert not unlike, told(wanted, unlike, 0)
