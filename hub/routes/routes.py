@@ -107,7 +107,7 @@ class Routes:
         self.fences = Fences(self.server_id, node.loop)
         self._live: list[RouteConn] = []
         self._interest: dict[str, RouteInterest] = {}
-        self._started: dict[int, float] = {}
+        self._started: dict[int, tuple[int, int]] = {}
         self._pings: dict[int, asyncio.TimerHandle] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._advertised = Advertised(node)
@@ -226,7 +226,7 @@ class Routes:
         if not session.solicited:
             conn.allowance = LOGIN_BYTES
         self.conns[conn.cid] = conn
-        self._started[conn.cid] = time.time()
+        self._started[conn.cid] = (time.time_ns(), node.kernel.monotonic_ns())
         timeout = self.options.authorization.timeout or HANDSHAKE_S
         node.loop.call_later(timeout, self._handshake_expired, conn)
         return conn
@@ -628,7 +628,8 @@ class Routes:
 
     def status(self) -> list[dict[str, Any]]:
         """One record per route, in the fields of /routez."""
-        return [describe(conn, self._started[conn.cid]) for conn in self._live]
+        now_ns = self.node.kernel.monotonic_ns()
+        return [describe(conn, *self._started[conn.cid], now_ns) for conn in self._live]
 
 
 def pool_size(options: ClusterOptions) -> int:

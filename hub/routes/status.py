@@ -3,15 +3,17 @@
 import time
 from typing import Any
 
-from headwater.edge.facts.moments import duration, nanoseconds, rfc3339, uptime
+from headwater.edge.facts.moments import duration, rfc3339, uptime
 from headwater.hub.routes.route_conn import RouteConn
 from headwater.hub.routes.session import RouteSession, SubjectLists
 
 
-def describe(conn: RouteConn, started: float) -> dict[str, Any]:
-    """The fields of nats-server's /routez. `started` is in seconds since 1970."""
+def describe(conn: RouteConn, started_ns: int, opened_ns: int, now_ns: int) -> dict[str, Any]:
+    """The fields of nats-server's /routez. `started_ns` is when the route began, since 1970; at
+    `opened_ns` the monotonic clock began to count, which now says `now_ns`: setting the wall clock
+    does not change how long it is up."""
     session: RouteSession = conn.session
-    last_ns = max(nanoseconds(started), conn.active_ns)
+    last_ns = max(started_ns, conn.active_ns)
     shown: dict[str, Any] = {
         "rid": conn.cid,
         "remote_id": session.peer.server_id,
@@ -20,10 +22,10 @@ def describe(conn: RouteConn, started: float) -> dict[str, Any]:
         "is_configured": session.solicited and not session.implicit,
         "ip": session.address[0],
         "port": session.address[1],
-        "start": rfc3339(nanoseconds(started)),
+        "start": rfc3339(started_ns),
         "last_activity": rfc3339(last_ns),
         "rtt": duration(conn.rtt_ns),
-        "uptime": uptime(time.time() - started),
+        "uptime": uptime((now_ns - opened_ns) / 1e9),
         "idle": uptime((time.time_ns() - last_ns) / 1e9),
     }
     for name, rules in (("import", session.peer.imports), ("export", session.peer.export)):

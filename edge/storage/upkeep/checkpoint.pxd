@@ -23,6 +23,7 @@ cdef class Checkpointer(Task):
     cdef public unsigned int before       # checkpoint all segments below this number, and no others; 0: as usual
     cdef public double retry_delay
     cdef public int failures             # attempts that failed since one succeeded
+    cdef dict say_at                    # {sentence: when it is said next, by the clock of the loop}
     cdef public unsigned long long done
     cdef Py_ssize_t copied_end          # where the record ended that was copied last, and what it was
     cdef int copied_kind

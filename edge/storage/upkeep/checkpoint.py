@@ -51,6 +51,8 @@ from headwater.edge.storage.segments.segment_jobs import cut_segments, write_seg
 COPY_SLICE = cython.declare(cython.Py_ssize_t, 256 << 10)
 PUBLISH_SLICE = cython.declare(cython.Py_ssize_t, 4096)
 RETRY = 1.0
+# What fails on and on is said this often, in seconds.
+SAY_AGAIN = 60.0
 # Files that one log line names at most.
 UNDO_NAMED = 4
 # Log segments' worth of dead bytes that first and newest segments of all streams may hold.
@@ -106,6 +108,7 @@ class Checkpointer(Task):
         self.step = "idle"
         self.retry_delay = RETRY
         self.failures = 0
+        self.say_at = {}
         self.undo = []
 
     def wake(self) -> None:
@@ -254,10 +257,17 @@ class Checkpointer(Task):
         self.copied_crc = header.body_crc
         return again
 
+    def fail(self, text: str, *args: object) -> None:
+        """An attempt failed: say so, but once a minute when it fails again and again."""
+        now = self.log.kernel.loop.time()
+        self.failures += 1
+        if now >= self.say_at.get(text, 0.0):
+            self.say_at[text] = now + SAY_AGAIN
+            log.error(text, *args)
+
     def refuse(self, error: StoreError) -> None:
         """What would be written cannot be: nothing is, and the log keeps the segment."""
-        self.failures += 1
-        log.error(
+        self.fail(
             "segment %d of the log in %s cannot be checkpointed: %s; it stays, and the log grows: "
             "free room on the device, or check it",
             self.segment.number,
@@ -308,14 +318,15 @@ class Checkpointer(Task):
             self.step = "publish"
             self.log.kernel.schedule_later(self)
             return
-        self.failures += 1
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         released = full and not self.before and self.log.files.make_room()
+        if full:
+            self.failures += 1
         if full and not released:
             self.log.files.restore_ballast()
             self.log.block(error)
         elif not full:
-            log.error(
+            self.fail(
                 "messages of segment %d of the log cannot be moved to their streams' segments: "
                 "%s; the "
                 "log keeps them, and it is tried again",
@@ -340,8 +351,7 @@ class Checkpointer(Task):
     def was_cut(self, result: object, error: BaseException | None) -> None:
         """What a failed attempt left is gone, or cannot be cut off yet."""
         if error is not None:
-            self.failures += 1
-            log.error(
+            self.fail(
                 "what a failed write left in %s cannot be cut off: %s; the log keeps everything, "
                 "and it "
                 "is tried again",
@@ -390,8 +400,7 @@ class Checkpointer(Task):
             put_again(self.log, self.segment.number)
             lsn = self.log.write_record(KIND_CHECKPOINT, 0, following.number, b"", b"", b"")
         except Exception as error:
-            self.failures += 1
-            log.error(
+            self.fail(
                 "segment %d of the log cannot be given back: %s; it stays, and it is tried again",
                 self.segment.number,
                 error,
@@ -416,5 +425,6 @@ class Checkpointer(Task):
             self.log.files.free_slot(segment.slot)
         self.segment = None
         self.failures = 0
+        self.say_at = {}
         self.step = "idle"
         self.wake()

@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import socket
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -137,6 +138,17 @@ async def full_mesh(cluster: Cluster, size: int = 3) -> None:
         cluster.add(cluster.ports[0])
     await cluster.formed()
     assert first.facts.cluster == "C"
+
+
+async def test_a_clock_that_is_set_changes_no_uptime(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await full_mesh(cluster, 2)
+    now = time.time()
+    for years in (10, -10):
+        monkeypatch.setattr(time, "time", lambda moved=years * 365 * 86400: now + moved)
+        shown = [route["uptime"] for route in routes(cluster.nodes[0])]
+        assert shown and all(each.endswith("s") and "d" not in each for each in shown), shown
 
 
 async def test_a_node_that_is_told_of_connects_itself(cluster: Cluster) -> None:

@@ -103,7 +103,8 @@ def test_many_streams_share_one_log(harness: Harness) -> None:
 def test_a_stop_gives_up_what_its_files_do_not_take(
     harness: Harness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The streams' folder is gone: a few attempts, and then the log keeps what it has."""
+    """The streams' folder is gone: a few attempts, and then the log keeps what it has. Attempts
+    that fail alike are said once a minute."""
     monkeypatch.setattr(node_store, "CLOSE_SECONDS", 3600.0)
     harness.open()
     checkpointer = harness.node.checkpointer
@@ -115,8 +116,10 @@ def test_a_stop_gives_up_what_its_files_do_not_take(
     shutil.rmtree(harness.node.directory.streams)
     harness.close()
     said = [record.getMessage() for record in caplog.records]
-    tries = [each for each in said if "cannot be moved" in each or "cannot be cut off" in each]
-    assert len(tries) == node_store.CLOSE_TRIES
+    assert checkpointer.failures == node_store.CLOSE_TRIES > 2
+    tries = ["cannot be moved" in each or "cannot be cut off" in each for each in said]
+    assert 1 <= sum(tries) <= 2
+    assert sum("cannot be cut off" in each for each in said) <= 1
     assert [each for each in said if "messages stay in the log" in each]
     # The attempt that is still due comes when the log is closed, and does nothing.
     checkpointer.wake()
