@@ -104,7 +104,12 @@ HISTORIES = {
     "stays",
     "looked ahead": "what a consumer has delivered is the last message that it delivered. Of one "
     "in memory, or after a purge, nats-server tells how far it has looked, if it wanted nothing of "
-    "what it found",
+    "what it found, or all of it was deleted",
+    "wants more": "who is given other filters goes on behind what was stored while it waited. "
+    "nats-server has it look at messages only when one comes that it wants: those behind the last "
+    "such one it delivers when an update makes it want them",
+    "full source": "a source whose stream takes no message says why; nats-server tries again and "
+    "says nothing",
     "before its start": "what was stored before a consumer begins does not wait for it. "
     "nats-server counts it when it comes, until it is asked for the consumer",
     "refused, then purged": "what was refused is due at once. nats-server forgets so at a purge, "
@@ -160,6 +165,7 @@ NO_WAIT_ENDS = re.compile(
     r"404 No Messages|408 Request Timeout|\\r\\nNats-Pending-(Messages|Bytes): -?\d+"
 )
 _NAMED = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]|\\u00([01][0-9a-f]|7f)", re.IGNORECASE)
+_UNSTORED = re.compile(r'"error": \{"code": 503, "description": "a message could not be [^}]*\}, ')
 _REFUSED = re.compile(r'"err_code": (10052|10112|10141)\b')
 _COPIES = re.compile(r'"(mirror|sources)" ?:', re.IGNORECASE)
 _USED = re.compile(r'"(total|consumers|memory|storage|streams)": \d+')
@@ -180,6 +186,8 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
     sourced = any('"sources": [' in str(one) and BY_INTEREST in str(one) for one in steps)
     if sourced and [SOURCED.sub("", line) for line in ours] == theirs:
         return "nobody wants a source"
+    if ours != theirs and [_UNSTORED.sub("", line) for line in ours] == theirs:
+        return "full source"
     return _intended(steps, number, ours, theirs)
 
 
@@ -207,6 +215,8 @@ def _intended(steps: list[dict[str, Any]], number: int, ours: Any, theirs: Any) 
         return "last filter"
     if stored and _counted(sorted(ours), sorted(theirs), range(2)):
         return "told before"
+    if _wants_more(done, ours, theirs):
+        return "wants more"
     begin = _consumers(done, r"opt_start_seq|CONSUMER\.RESET")
     fewer = _counted(ours, theirs, range(-9, 1)) or _fewer_wait(ours, theirs)
     if fewer and _unlike(ours, theirs) <= begin:
@@ -237,6 +247,18 @@ def _intended(steps: list[dict[str, Any]], number: int, ours: Any, theirs: Any) 
         return "positions" if _behind(ours, theirs) else ""
     rest = [_bare(lines) for lines in (ours, theirs)]
     return _of_consumers(done, _told(ours), _told(theirs)) if rest[0] == rest[1] else ""
+
+
+def _wants_more(steps: list[dict[str, Any]], ours: list[str], theirs: list[str]) -> bool:
+    """Whether nats-server delivers more, or counts more that waits, when the last step changes the
+    filters of a consumer."""
+    subject = steps[-1].get("subject", "")
+    name = subject.rpartition(".")[2]
+    if ".CONSUMER.CREATE." not in subject or _made(steps, name) < 2:
+        return False
+    bare = [_without("num_pending", lines) for lines in (ours, theirs)]
+    here, there = (_without_deliveries({name}, lines) for lines in bare)
+    return '"filter_subject' in steps[-1]["body"] and here == there and len(ours) <= len(theirs)
 
 
 def _before_the_wait(steps: list[dict[str, Any]], ours: list[str], theirs: list[str]) -> bool:
@@ -311,7 +333,7 @@ def _of_consumers(steps: list[dict[str, Any]], ours: Told, theirs: Told) -> str:
             found = "moved by a marker"
             continue
         in_memory = memory or one["config"].get("mem_storage")
-        if (in_memory or purged) and filters and _less_far(at, at_there):
+        if (in_memory or purged) and (filters or leaves) and _less_far(at, at_there):
             found = "looked ahead"
             at = at_there
         if at != at_there:
@@ -464,8 +486,9 @@ def _without(key: str, lines: list[str]) -> list[str]:
 
 
 def _without_asked(marks: list[str], lines: list[str]) -> list[str]:
-    """Answers without what some consumers delivered, and that the time of a request is over."""
-    marks = [*marks, "408 Request Timeout"]
+    """Answers without what some consumers delivered, and what requests hear meanwhile: that time is
+    over, or how far the consumer is."""
+    marks = [*marks, "408 Request Timeout", "100 Idle Heartbeat"]
     return [line for line in lines if not any(mark in line for mark in marks)]
 
 

@@ -114,16 +114,24 @@ class Side:
         self.send(f"HPUB {words} {size}\r\n".encode() + raw + payload + b"\r\n")
 
     def take(self) -> list[str]:
-        """What has come, as lines that can be compared."""
-        seen, self.seen = self.seen, []
+        """What has come, as lines that can be compared; it is forgotten then."""
+        lines = self.lines()
+        self.deliveries += self._delivered()
+        self.seen = []
+        return lines
+
+    def lines(self) -> list[str]:
+        """What has come and was not taken yet, as lines that can be compared."""
         order: dict[str, list[str]] = {}
-        for frame in seen:
-            if len(frame.words) > 2 and frame.words[2].startswith("$JS.ACK."):
-                self.deliveries.append(frame.words[2])
-                tokens = frame.words[2].split(".")
-                order.setdefault(tokens[3], []).append(tokens[6])
+        for subject in self._delivered():
+            tokens = subject.split(".")
+            order.setdefault(tokens[3], []).append(tokens[6])
         came = [f"{name} in order: {' '.join(numbers)}" for name, numbers in order.items()]
-        return [self.shown(frame) for frame in seen] + sorted(came)
+        return [self.shown(frame) for frame in self.seen] + sorted(came)
+
+    def _delivered(self) -> list[str]:
+        words = [frame.words for frame in self.seen if len(frame.words) > 2]
+        return [each[2] for each in words if each[2].startswith("$JS.ACK.")]
 
     def shown(self, frame: Frame) -> str:
         if not frame.message:
@@ -215,6 +223,9 @@ class Player:
                 await self.clear()
             for number, step in enumerate(steps):
                 await self.do(step)
+                if self.unlike():
+                    # What is due as a step ends may come a moment later on one side.
+                    await self.settle(0)
                 ours, theirs = (sorted_by_inbox(side.take()) for side in self.sides)
                 if ours == theirs:
                     continue
@@ -248,6 +259,11 @@ class Player:
             side.before = {key: json.loads(told)["api"][key] for key in COUNTS}
             side.take()
             side.deliveries.clear()
+
+    def unlike(self) -> bool:
+        """Whether what has come and was not taken yet differs."""
+        ours, theirs = (sorted_by_inbox(side.lines()) for side in self.sides)
+        return ours != theirs
 
     async def aged(self, step: Step) -> bool:
         """Whether only one side had ended what was old enough, when a step came to something

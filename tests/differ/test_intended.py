@@ -50,6 +50,11 @@ OVER = (
     "\\r\\nNats-Pending-Bytes: 0\\r\\n\\r\\n' b''"
 )
 TAKEN = [STREAM, made("C", filter_subject="%.z"), made("C")]
+IN_MEMORY = api("STREAM.CREATE.%", {"name": "%", "storage": "memory"})
+BEAT = (
+    "HMSG ['%i.4', '0'] b'NATS/1.0 100 Idle Heartbeat\\r\\nNats-Last-Consumer: 1\\r\\n"
+    "Nats-Last-Stream: 1\\r\\n\\r\\n' b''"
+)
 BY_INTEREST = api("STREAM.CREATE.%", {"name": "%", "retention": "interest"})
 CONFIG = {"ack_policy": "explicit", "max_deliver": -1}
 DELIVERED = {"consumer_seq": 1, "stream_seq": 1}
@@ -73,6 +78,14 @@ def floor(name: str, sequence: int) -> str:
     at = {"consumer_seq": sequence, "stream_seq": sequence}
     counts = {"num_ack_pending": 0, "num_redelivered": 0, "num_pending": 0}
     return told(name=name, config=CONFIG, ack_floor=at, delivered=DELIVERED, **counts)
+
+
+def looked(sequence: int) -> str:
+    """What is told of a consumer that has delivered nothing, and looked so far."""
+    none = {"consumer_seq": 0, "stream_seq": 0}
+    at = {"consumer_seq": 0, "stream_seq": sequence}
+    counts = {"num_ack_pending": 0, "num_redelivered": 0, "num_pending": 0}
+    return told(name="C", config=CONFIG, ack_floor=none, delivered=at, **counts)
 
 
 CASES: dict[str, tuple[list[Step], str, str, str]] = {
@@ -146,6 +159,27 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
         limit=9), told(name="%", state={"n": 0}, limit=0), "last filter"),
     "what is held behind a last filter where all is kept": (TAKEN, told(name="%", state={"n": 1}),
         told(name="%", state={"n": 0}), ""),
+    "a heartbeat behind a last filter": (TAKEN, BEAT, BEAT.replace("Stream: 1", "Stream: 0"),
+        "last filter"),
+    "a heartbeat of another": ([STREAM, made("C")], BEAT.replace("Stream: 1", "Stream: 0"), BEAT,
+        ""),
+    "more to who is given other filters": ([*TAKEN[:2], made("C", filter_subject="%.>")],
+        waits("C", 0), f"{waits('C', 1)}\n{delivery('C', 0)}", "wants more"),
+    "more to another": ([*TAKEN[:2], made("C", filter_subject="%.>")],
+        waits("C", 0), f"{waits('C', 0)}\n{delivery('D', 0)}", ""),
+    "less to who is given other filters": ([*TAKEN[:2], made("C", filter_subject="%.>")],
+        delivery("C", 0), "", ""),
+    "more to who wants the same": ([STREAM, made("C"), made("C", max_deliver=2)], waits("C", 0),
+        f"{waits('C', 1)}\n{delivery('C', 0)}", ""),
+    "a source that is full": ([STREAM, api("STREAM.CREATE.%M", {"sources": [{"name": "%"}]})],
+        told(sources=[{"error": {"code": 503, "description": "a message could not be stored"},
+        "name": "%"}]), told(sources=[{"name": "%"}]), "full source"),
+    "a source that is not there": ([STREAM, api("STREAM.CREATE.%M", {"sources": [{"name": "%"}]})],
+        told(sources=[{"error": {"code": 503, "description": "not found"}, "name": "%"}]),
+        told(sources=[{"name": "%"}]), ""),
+    "how far a consumer in memory looked": ([IN_MEMORY, made("C"), DELETE], looked(0), looked(1),
+        "looked ahead"),
+    "how far one in a file looked": ([STREAM, made("C"), DELETE], looked(0), looked(1), ""),
     "what left behind another": (TAKEN, state("D", 1), state("D", 0), ""),
     "what goes on without a purge": ([STREAM, FULL], delivery("C", 0), "", ""),
     "the end of a batch behind a refusal": ([STREAM, REFUSED, END], told(batch="f"), "",
