@@ -14,6 +14,7 @@ from headwater.edge.broker.account import Account
 from headwater.edge.broker.client import ClientConn
 from headwater.edge.facts.moments import rfc3339
 from headwater.edge.jetstream.model import errors
+from headwater.edge.jetstream.model.headers import get
 from headwater.edge.kernel.kernel import CallbackSink
 from headwater.edge.monitor.pages.accstatz import account_stat
 from headwater.edge.monitor.pages.statsz import statsz
@@ -32,6 +33,7 @@ from headwater.edge.system.system_requests import (
 )
 from headwater.edge.view.node_view import NodeView
 from headwater.edge.view.system_info import ServerInfo, client_info, user_info
+from headwater.edge.wire.json_objects import object_in
 from headwater.security.auth_options import GLOBAL_ACCOUNT
 
 log = logging.getLogger("headwater.system")
@@ -245,7 +247,7 @@ class SystemService:
                     reply,
                     headers,
                     b"",
-                    lambda node, body: user_info(sender, node.sessions.now_s()),
+                    lambda node, body: _user(sender, account, headers, node.sessions.now_s()),
                 )
 
         self._listen(account, "$SYS.REQ.USER.INFO", user)
@@ -375,3 +377,13 @@ class SystemService:
 
 def _last(subject: bytes) -> str:
     return subject.rpartition(b".")[2].decode()
+
+
+def _user(conn: ClientConn, account: Account, block: bytes, now_s: float) -> dict[str, Any]:
+    """What a user may know of itself. A request that came by way of another account tells no more
+    of its name than the import shares."""
+    fields = user_info(conn, now_s)
+    if conn.account is not account:
+        shared = object_in(get(block, b"Nats-Request-Info") or b"") or {}
+        fields["user"] = shared.get("user", "")
+    return fields

@@ -93,3 +93,17 @@ def test_what_is_intended_is_named() -> None:
     assert not intended([("A", "users", rules)], steps, 2, nobody, {})
     assert not intended([OWNER], steps, 2, {}, {"0 1": ["MSG a.b"]})
     assert not intended([("A", "users", rules)], steps, 2, {"0 1": ["MSG a.b"]}, {})
+
+
+@pytest.mark.parametrize("share", ["false", "true"])
+def test_who_asks_for_itself_by_way_of_another_account(share: str) -> None:
+    """An import that does not share who asks keeps the name of the user from the answer, too."""
+    source = '{"account": "B", "subject": "$SYS.REQ.USER.INFO"}'
+    parts = [
+        OWNER,
+        GUEST,
+        ("B", "exports", '{"service": "$SYS.REQ.USER.INFO"}'),
+        ("A", "imports", f'{{"service": {source}, "to": "me", "share": {share}}}'),
+    ]
+    steps = [login(0, "owner"), Step(0, b"PUB me _INBOX.0.a 0\r\n\r\n", slow=True)]
+    assert differs(parts, steps) is None
