@@ -171,7 +171,7 @@ def _domain_mappings(node: NodeView, name: str) -> dict[str, Any]:
         plan = with_default_domains(plan_of_options(node.options), node.options)
         for item in plan.get(name, AccountShares()).mappings:
             found[item.source] = list(map(_destination, item.destinations))
-    if node.jetstream is None or not domain:
+    if not domain or (node.jetstream is None and not _asks_others(node, name)):
         return found
     own = [(JS_API, f"$JS.{domain}.API.>")]
     pairs = own if name == node.system_account else of_domain(domain)

@@ -59,6 +59,10 @@ FOUND = {
     "a domain of a server without JetStream": (
         ['jetstream { store_dir: "{dir}", enabled: false, domain: d }'], OPEN,
     ),
+    "a domain of an account that has JetStream elsewhere": (
+        ['jetstream { store_dir: "{dir}", enabled: false, domain: d }',
+         TWO % (", jetstream: true", "")], [A, B],
+    ),
     "an account that is granted more than there is": (
         ['jetstream { store_dir: "{dir}", max_mem: 0 }', TWO % (", jetstream: {max_mem: 1M}", "")],
         [A],
