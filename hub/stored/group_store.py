@@ -545,6 +545,8 @@ class GroupStore:
         are left. What a member has not got goes to files; where that cannot be it stays, up to
         `most` bytes. A node that has too many entries in memory, in all groups, lets go of more."""
         rows = raft.log
+        # What is sent no more holds the state's end in memory.
+        self.transfers.held(raft)
         if self._measure(raft) > NODE_BYTES:
             share = NODE_BYTES // len(self._sizes)
             keep, most = min(keep, share // 4), min(most, share)
@@ -664,7 +666,7 @@ class GroupStore:
         self._size -= self._sizes.pop(group, 0)
         self._commits.pop(group, None)
         self._gave_up.pop(group, None)
-        self.transfers.drop(group)
+        self.transfers.forget(group)
         self._unmarked.pop(group, None)
         self._behind.discard(group)
         self._installed.discard(group)

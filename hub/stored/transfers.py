@@ -61,7 +61,8 @@ class Transfers:
         """What a group is of, for people; whoever owns the groups knows it."""
         self._make = make
         self._touch = touch
-        self._sendings: dict[tuple[int, int], Sending] = {}
+        self._sendings: dict[int, dict[int, Sending]] = {}
+        """By group, and by the member that gets it."""
 
     def _now(self) -> float:
         return float(self.node.kernel.loop.time())
@@ -70,11 +71,11 @@ class Transfers:
 
     def send(self, raft: Raft, wanted: Wanted) -> None:
         """Give a member the next part of the state, as far as it can be read."""
-        key = (raft.group, wanted.node)
         session = (raft.term, wanted.session)
-        sending = self._sendings.get(key)
+        sendings = self._sendings.setdefault(raft.group, {})
+        sending = sendings.get(wanted.node)
         if sending is None or sending.session != session:
-            sending = self._sendings[key] = Sending(
+            sending = sendings[wanted.node] = Sending(
                 session, self.replicas[raft.group], self._now(), self._meta_of
             )
         try:
@@ -88,21 +89,27 @@ class Transfers:
 
     def held(self, raft: Raft) -> int | None:
         """The index behind which a member will need entries, when it has the state that is on its
-        way; None when none is."""
+        way; None when none is. What is no more sent is let go of."""
         found = None
-        for key in [key for key in self._sendings if key[0] == raft.group]:
-            progress = raft.progress.get(key[1]) if raft.is_leader else None
+        sendings = self._sendings.get(raft.group)
+        if sendings is None:
+            return None
+        for node, sending in list(sendings.items()):
+            progress = raft.progress.get(node) if raft.is_leader else None
             if progress is None or progress.state is not State.SNAPSHOT:
-                del self._sendings[key]
+                del sendings[node]
                 continue
-            snapshot = self._sendings[key].snapshot
-            if snapshot is not None:
-                found = min(snapshot.index, found or snapshot.index)
+            if sending.snapshot is not None:
+                index = sending.snapshot.index
+                found = min(index, found or index)
+        if not sendings:
+            del self._sendings[raft.group]
         return found
 
     def status(self, raft: Raft, node: int) -> TransferStatus | None:
         """How far the state is on its way to a member; None when it is not sent one."""
-        sending, progress = self._sendings.get((raft.group, node)), raft.progress.get(node)
+        sending = self._sendings.get(raft.group, {}).get(node)
+        progress = raft.progress.get(node)
         if sending is None or progress is None or progress.state is not State.SNAPSHOT:
             return None
         whole = max(self._whole(sending), 1)
@@ -220,6 +227,11 @@ class Transfers:
             arrival.bytes / 1e6,
             seconds * (1 - done) / max(done, 1e-9),
         )
+
+    def forget(self, group: int) -> None:
+        """The group is not here any more: nothing of it is sent, or arrives."""
+        self._sendings.pop(group, None)
+        self.drop(group)
 
     def drop(self, group: int) -> None:
         """Forget what has arrived of a group's state: it is not needed, or not right."""

@@ -10,6 +10,8 @@ from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig
 
+from tests.waiting import until
+
 Story = Callable[["World", int], Awaitable[None]]
 
 
@@ -132,6 +134,22 @@ async def streams(world: World, number: int) -> None:
         await world.api(f"STREAM.CREATE.{name}", name=name, **fields)
         await world.js.publish(f"{name}.a", b"x")
         await world.api(f"STREAM.DELETE.{name}")
+
+
+async def streams_that_get_replicas(world: World, number: int) -> None:
+    """What a stream has is sent to its new members."""
+    fields = {"name": f"S{number}", "subjects": [f"S{number}.>"]}
+    await world.api(f"STREAM.CREATE.S{number}", **fields)
+    await world.js.publish(f"S{number}.a", b"x")
+    await world.api(f"STREAM.UPDATE.S{number}", **fields, num_replicas=world.replicas)
+
+    async def whole() -> bool:
+        cluster = (await world.api(f"STREAM.INFO.S{number}"))["cluster"]
+        current = [one for one in cluster.get("replicas", ()) if one["current"]]
+        return len(current) == world.replicas - 1
+
+    await until(whole, "all replicas are current")
+    await world.api(f"STREAM.DELETE.S{number}")
 
 
 async def changed_streams(world: World, number: int) -> None:
@@ -289,5 +307,13 @@ ANYWHERE: tuple[Story, ...] = (
 )
 """Told to a node alone, too."""
 
-CLUSTERED: tuple[Story, ...] = (subscriptions, streams, work, durables, values, odd_requests)
-"""Told to a cluster of three, as well."""
+CLUSTERED: tuple[Story, ...] = (
+    subscriptions,
+    streams_that_get_replicas,
+    work,
+    streams,
+    values,
+    durables,
+    odd_requests,
+)
+"""Told to a cluster of three, those that a node alone hears as well."""

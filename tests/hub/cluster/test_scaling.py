@@ -1,11 +1,13 @@
 """Streams of one node get replicas, more and fewer again, while they are written and read."""
 
 import asyncio
+import gc
 from functools import partial
 
 import pytest
 from nats.aio.client import Client
 
+from headwater.hub.stored.sending import Sending
 from tests.hub.cluster.test_moves import R, Traffic, nodes_of
 from tests.hub.lab import Lab, api
 from tests.slow import one_in
@@ -32,9 +34,15 @@ async def has(client: Client, replicas: int) -> bool:
     return len(nodes_of(answer)) == replicas and all(row["current"] for row in rows)
 
 
+def sendings() -> set[int]:
+    """Which states of groups are on their way from a node, or held as if they were."""
+    gc.collect()
+    return {id(one) for one in gc.get_objects() if isinstance(one, Sending)}
+
+
 @pytest.mark.parametrize("storage", one_in(2, ["file", "memory"]))
 async def test_a_stream_gets_more_and_fewer_replicas_under_load(five: Lab, storage: str) -> None:
-    client = await five.connect(0)
+    client, others = await five.connect(0), sendings()
     fields = {**R, "storage": storage, "num_replicas": 1}
     assert "error" not in await api(client, "STREAM.CREATE.R", **fields)
     traffic = Traffic(client)
@@ -48,6 +56,8 @@ async def test_a_stream_gets_more_and_fewer_replicas_under_load(five: Lab, stora
             before = len(traffic.acked)
             await until(lambda acked=before: len(traffic.acked) > acked, "acks go on", 40)
         await traffic.end()
+        assert "error" not in await api(client, "STREAM.DELETE.R")
+        await until(lambda: not sendings() - others, "nothing is held of what was sent")
     finally:
         traffic.stop()
 
