@@ -42,16 +42,47 @@ class HubProofs:
         self._dial = dial
         self._failed: dict[str, tuple[float, int]] = {}
         """When who failed may be asked again, in the loop's time, and how often it has failed."""
+        self._downs: dict[str, int] = {}
+        """How often who proved itself made no link."""
+
+    def let_down(self, url: str) -> None:
+        """Who proved itself by `url` made no link. Somebody between may let a proof pass and
+        nothing else, so who has let down less is asked before it, other machines first."""
+        self._downs[url] = self._downs.get(url, 0) + 1
 
     async def first(self, urls: Sequence[str]) -> str | None:
         """The first of `urls` that proves itself; None if none does now."""
         loop = asyncio.get_running_loop()
         now = loop.time()
+        end = now + SEARCH_S
         present = set(urls)
         self._failed = {url: row for url, row in self._failed.items() if url in present}
+        self._downs = {url: count for url, count in self._downs.items() if url in present}
         again = [url for url, (at, _) in self._failed.items() if at <= now]
-        # The last is asked first.
         waiting = again + [url for url in dict.fromkeys(urls) if url not in self._failed]
+        for group in self._groups(waiting):
+            found = await self._search(group, end - loop.time())
+            if found is not None or loop.time() >= end:
+                return found
+        return None
+
+    def _groups(self, urls: list[str]) -> list[list[str]]:
+        """`urls` in groups that are asked one after the other."""
+        if not self._downs:
+            return [urls]
+        hosts: dict[str, int] = {}
+        for url, count in self._downs.items():
+            host = _host(url)
+            hosts[host] = hosts.get(host, 0) + count
+        groups: dict[tuple[int, int], list[str]] = {}
+        for url in urls:
+            rank = hosts.get(_host(url), 0), self._downs.get(url, 0)
+            groups.setdefault(rank, []).append(url)
+        return [groups[rank] for rank in sorted(groups)]
+
+    async def _search(self, waiting: list[str], seconds: float) -> str | None:
+        """The first that proves itself within a time. The last of `waiting` is asked first."""
+        loop = asyncio.get_running_loop()
         found: list[str] = []
 
         async def ask() -> None:
@@ -68,7 +99,7 @@ class HubProofs:
         tasks = [loop.create_task(ask()) for _ in range(min(SIDE_BY_SIDE, len(waiting)))]
         try:
             if tasks:
-                await asyncio.wait(tasks, timeout=SEARCH_S)
+                await asyncio.wait(tasks, timeout=seconds)
         finally:
             for task in tasks:
                 task.cancel()
@@ -108,3 +139,8 @@ class HubProofs:
                 return False
             session.receive(data)
         return True
+
+
+def _host(url: str) -> str:
+    """The machine of an address, as far as its text tells."""
+    return url.rpartition("@")[2].rpartition("//")[2].rpartition(":")[0]

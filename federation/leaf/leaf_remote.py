@@ -101,6 +101,8 @@ class LeafRemote:
         self._turn = 0
         """Whose turn it is when many hubs were found: a configured address, or all of those."""
         self._proofs: HubProofs | None = None
+        self._proven = ""
+        """Which of many addresses found has proven itself for this try."""
         self._task: asyncio.Task[None] | None = None
         self._conn: LeafConn | None = None
         self._pause: asyncio.Event | None = None
@@ -191,6 +193,7 @@ class LeafRemote:
 
     async def _attempt(self) -> float:
         """Dial once and live with the link until it ends; returns the pause before the next try."""
+        self._proven = ""
         url = await self._proven_url() if self._many_found() else self._next_url()
         if url is None:
             many = self._many_found()
@@ -205,7 +208,7 @@ class LeafRemote:
         try:
             sock = await self._dial(url)
         except OSError as error:
-            self.failures += 1
+            self._count_failure()
             self._complain(f"Error trying to connect as leafnode to remote server {url.text!r}: "
                            f"{_reason(error)}")
             return self._delay(growing=False)
@@ -214,10 +217,15 @@ class LeafRemote:
             conn = self.links.open(session, sock, self.options.rate)
         except OSError as error:
             sock.close()
-            self.failures += 1
+            self._count_failure()
             self._complain(f"Connection to {url.text!r} was lost at once: {_reason(error)}")
             return self._delay()
         return await self._live(conn, session, sock)
+
+    def _count_failure(self) -> None:
+        self.failures += 1
+        if self._proofs is not None and self._proven:
+            self._proofs.let_down(self._proven)
 
     async def _live(self, conn: LeafConn, session: SpokeSession, sock: socket.socket) -> float:
         ended: asyncio.Future[str] = self.links.node.loop.create_future()
@@ -244,7 +252,7 @@ class LeafRemote:
             watch.cancel()
             self._conn = None
         if self.state != "up":
-            self.failures += 1
+            self._count_failure()
         text = session.last_error or reason
         self._complain(f"Leafnode link to {self.label()} ended: {text}")
         return max(self._delay(), session.retry_delay)
@@ -382,7 +390,10 @@ class LeafRemote:
             self._proofs = HubProofs(self.options, self._open)
         self.state = "connecting"
         proven = await self._proofs.first([url for url, found in urls if found])
-        return None if proven is None else msgspec.structs.replace(parse_url(proven), found=True)
+        if proven is None:
+            return None
+        self._proven = proven
+        return msgspec.structs.replace(parse_url(proven), found=True)
 
     async def _dial(self, url: LeafUrl) -> socket.socket:
         """A connected socket. Raises OSError."""

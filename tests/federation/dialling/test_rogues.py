@@ -5,6 +5,7 @@ import contextlib
 import logging
 import secrets
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -26,11 +27,17 @@ from headwater.federation.dialling.discovery import LINES
 from headwater.federation.leaf import leaf_remote
 from headwater.federation.leaf.leaf_remote import FOUND_LINES, LeafRemote
 from tests.certificates import certificate
+from tests.federation.dialling.test_discovery import pin_of
 from tests.federation.lab import Lab, leaf_service, leafs
 from tests.waiting import until
 
 ROGUES = 300
 TTL_S = 4500
+FREEZER_INFO = (
+    b'INFO {"server_id":"R","server_name":"hub","version":"2.12.0","proto":1,"headers":true,'
+    b'"max_payload":1048576,"client_id":7,"nonce":"chosen","tls_required":true,'
+    b'"info_on_connect":true,"leafnode_urls":["127.0.0.1:1"]}\r\n'
+)
 WHILE_S = 2.0
 
 
@@ -168,6 +175,54 @@ class Announced:
     def urls(self, cluster: str) -> list[str]:
         """Leaf URLs of the hubs found."""
         return self.found
+
+
+class Freezer:
+    """Shows the hub's key and then says nothing, as who hands on a hub's handshake alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+        self.logins = 0
+
+    async def visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One edge has come, to look or to stay."""
+        with contextlib.suppress(OSError):
+            writer.write(FREEZER_INFO)
+            await writer.start_tls(self._tls)
+            while data := await reader.read(1 << 16):
+                self.logins += data.startswith(b"CONNECT")
+        writer.close()
+
+
+async def test_who_proves_itself_and_makes_no_link_is_asked_behind_the_others(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """Five addresses of one machine, asked before the hub each time."""
+    certificate(tmp_path, "hub.plant")
+    files = f'cert_file: "{tmp_path}/cert.pem", key_file: "{tmp_path}/key.pem"'
+    hub = await lab.node(f"leafnodes {{ listen: 127.0.0.1:-1, tls {{ {files} }} }}")
+    edge = await lab.node(
+        'leafnodes { reconnect: "50ms", remotes [ { url: "discover://plant", disabled: true, '
+        f'first_info_timeout: "100ms", hub_pins: ["{pin_of(tmp_path)}"] }} ] }}'
+    )
+    freezer = Freezer(tmp_path)
+    async with contextlib.AsyncExitStack() as stack:
+        finder = Announced()
+        for _ in range(5):
+            server = await asyncio.start_server(freezer.visit, "127.0.0.2", 0)
+            port = (await stack.enter_async_context(server)).sockets[0].getsockname()[1]
+            finder.found.append(f"tls://127.0.0.2:{port}")
+        (options,) = edge.options.leaf.remotes
+        remote = LeafRemote(leaf_service(edge).links, options, finder)
+        remote.start()
+        try:
+            await until(lambda: freezer.logins, "one of them froze")
+            finder.found.insert(0, f"tls://127.0.0.1:{leaf_service(hub).listener.port}")
+            await until(lambda: leafs(hub), "the hub is linked")
+        finally:
+            await remote.stop()
+    assert freezer.logins == 1
 
 
 async def test_failures_with_what_was_found_are_counted_behind_the_first_few(
