@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 EXTRAS := spark,demo,deploy,dev
 STAMP := $(VENV)/.installed
 LINT_TEST := tests/house/test_house.py::test_ruff_and_mypy_are_clean
-WORKERS ?= 3
+WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
 FOLDERS := security edge federation hub spark deploy
@@ -53,7 +53,7 @@ check: $(STAMP) ext  ## Before each commit: lint, and tests of every package, in
 	@$(BIN)/python lint.py
 	@$(PYTEST) $(PARALLEL) @tests/check.txt --deselect $(LINT_TEST) $(ARGS)
 
-test: $(STAMP) ext  ## The test suite but for slow cases, in three processes; WORKERS=0 for one
+test: $(STAMP) ext  ## The test suite but for slow cases, in four processes; WORKERS=0 for one
 	@$(BIN)/python -m tests.second_look $(PARALLEL) -m "not slow" $(ARGS)
 
 slow: $(STAMP) ext  ## The slow cases that `make test` leaves out

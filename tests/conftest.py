@@ -1,6 +1,6 @@
 """The suite in several processes: which tests stay together, and which run while no other does.
 
-`make test` runs three workers. The tests of a file stay in one worker, in their order, so that what
+`make test` runs four workers. The tests of a file stay in one worker, in their order, so that what
 is made once for a module is made once; a package in `ONE_WORKER` stays in one worker as a whole.
 A test marked `alone` measures time or loads every core: while it runs, no other worker does. All of
 them are one worker's first work: elsewhere, each would wait until the others' tests have ended.

@@ -47,3 +47,4 @@ def leave_out_what_is_there() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.collect()  # How often all is looked through goes by what there was the last time.

@@ -138,7 +138,7 @@ FITS = b"Sec-WebSocket-Accept: ICX+Yqv66kxgM0FcWaLWlFLwTAI=\r\n"
         (b"INFO {}\r\n\r\n", "answers no HTTP"),
         (ANSWER + b"\r\n", "does not fit"),
         (ANSWER + FITS + b"Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n", "not offered"),
-        (b"HTTP/1.1 101 " + b"x" * 20_000, "answers no HTTP"),
+        (b"HTTP/1.1 101 " + b"x" * 80_000, "answers no HTTP"),
     ],
 )
 def test_answers_that_are_no_upgrade(answer: bytes, words: str) -> None:
