@@ -45,6 +45,9 @@ NODE_LEN = cython.declare(cython.Py_ssize_t, 5)
 ACK_NAME = cython.declare(cython.p_const_char, b"$JS.ACK.")
 ACK_LEN = cython.declare(cython.Py_ssize_t, 8)
 
+# After which what comes is asked about: this node stood still, or heard nothing of the other one.
+STALE_NS = cython.declare(cython.longlong, 1_000_000_000)
+
 # Bytes that may still come from a node that was asked to hold them back: those of many publishers.
 ON_THE_WAY = 64 << 20
 
@@ -69,7 +72,7 @@ class RouteConn(Link):
         self.ignored = frozenset()
         self.aside = {}
         self.on_frame = None
-        self.late = None
+        self.late = self.stale = None
         self.halts = Halts(kernel, ON_THE_WAY)
 
     def dedicate(self, account: bytes) -> None:
@@ -78,6 +81,14 @@ class RouteConn(Link):
         self.named = False
 
     # --- messages ----------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def handle(self, n: cython.Py_ssize_t) -> cython.int:
+        """As of `Conn`."""
+        if self.stale is not None and self.received_ns - self.fresh_ns > STALE_NS:
+            self.stale(self)
+        return Link.handle(self, n)
 
     @cython.cfunc
     def account_for(self, name: cython.p_const_uchar, n: cython.Py_ssize_t) -> Account:

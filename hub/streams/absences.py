@@ -125,7 +125,7 @@ class Absences:
         """Timers by group and route of a node that holds: they end it when the node does not."""
         self._stopped = False
         self.late = LateDeliveries(
-            jetstream, transport, lambda group: self._led.get(group, (0, 0))[1]
+            jetstream, transport, lambda group: self._led.get(group, (0, 0))[1], known
         )
         transport.watchers.append(self._peer_changed)
         transport.route_watchers.append(self._route_up)

@@ -9,6 +9,9 @@ may not deliver a second time what counts, so a leader that says nothing is aske
 
 A leader that leaves in order says so behind what it has handed out: nothing of that is late. Of one
 that does not, a fence on its routes says when all has come.
+
+A leader that was not replaced is asked in the same way about what may have been on its way for
+long (`stale_routes`): since then the message may have gone to somebody else, who acknowledged it.
 """
 
 import asyncio
@@ -26,7 +29,8 @@ from headwater.hub.cluster.peers import number_of_name
 from headwater.hub.cluster.transport import CallFailed, Transport
 from headwater.hub.routes.route_conn import RouteConn
 from headwater.hub.streams.notice import Notice
-from headwater.hub.streams.passed_message import PassedMessage
+from headwater.hub.streams.passed_message import Delivery
+from headwater.hub.streams.stale_routes import StaleRoutes
 
 FENCE_SECONDS = 120.0
 """A route that says nothing is cut before that."""
@@ -72,14 +76,21 @@ class Replaced:
 
 class LateDeliveries:
     """Of one node, for streams that it leads and for clients that are connected to it.
-    `leader_of(group)` is the number of the node that leads a group, 0 when none is known."""
+    `leader_of(group)` is the number of the node that leads a group, 0 when none is known, and
+    `known(account, name)` what the cluster says of a stream, an assignment or None."""
 
     def __init__(
-        self, jetstream: NodeJetStream, transport: Transport, leader_of: Callable[[int], int]
+        self,
+        jetstream: NodeJetStream,
+        transport: Transport,
+        leader_of: Callable[[int], int],
+        known: Callable[[str, str], Any],
     ) -> None:
         self.jetstream = jetstream
         self.transport = transport
         self.leader_of = leader_of
+        self.known = known
+        self.stale = StaleRoutes(jetstream.kernel, transport, self._comes, self._is_awaited)
         self.awaited: dict[RouteConn, dict[tuple[bytes, bytes], Replaced]] = {}
         """By route, account and stream."""
         self._left: dict[int, int] = {}
@@ -138,14 +149,19 @@ class LateDeliveries:
             conn.late = self._comes
         self._spawn(self._wait(row))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _is_awaited(self, conn: RouteConn) -> bool:
+        return conn in self.awaited
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work, loop=self.jetstream.kernel.loop)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def stop(self) -> None:
         """The node stops: wait for nothing."""
         self._report()
+        self.stale.stop()
         for task in list(self._tasks):
             task.cancel()
 
@@ -172,7 +188,8 @@ class LateDeliveries:
                 del rows[key]
             if not rows:
                 self.awaited.pop(conn, None)
-                conn.late = None
+                if not self.stale.asks(conn):
+                    conn.late = None
 
     # -- what comes ------------------------------------------------------------------
 
@@ -185,15 +202,18 @@ class LateDeliveries:
         headers: bytes,
         payload: bytes,
     ) -> bool:
-        """A delivery has come by a route of an old leader; whether it goes no further that way."""
+        """A delivery has come by a route of an old leader, or may be old; whether it goes no
+        further that way."""
         words = reply.split(b".")
         row = self.awaited.get(conn, {}).get((account, words[2])) if len(words) > 2 else None
         if row is None:
-            return False
+            if len(words) != REPLY_TOKENS or not self.stale.asks(conn):
+                return False
+            return self._is_asked_of(conn, account, subject, reply, headers, payload)
         row.count += 1
         notice = row.notice
         named = (notice.account, notice.stream, notice.group)
-        late = PassedMessage(*named, subject, reply, headers, payload)
+        late = Delivery(*named, subject, reply, headers, payload)
         if row.leader == self.transport.number:
             return not self._counts(late)
         if self._asked < ASKED_MAX:
@@ -203,13 +223,39 @@ class LateDeliveries:
             self._drop(late, TOO_MANY)
         return True
 
-    async def _ask(self, late: PassedMessage) -> None:
+    def _is_asked_of(
+        self,
+        conn: RouteConn,
+        account: bytes,
+        subject: bytes,
+        reply: bytes,
+        headers: bytes,
+        payload: bytes,
+    ) -> bool:
+        """Ask whoever has handed out a delivery that may be old; False when it goes on at once:
+        the answer has passed it on, or there is nobody to ask, or too much was asked."""
+        name = account.decode("utf-8", "replace")
+        stream = reply.split(b".")[2].decode("utf-8", "replace")
+        known = self.known(name, stream)
+        if self.stale.was_asked(conn, (account, reply)) or known is None:
+            return False
+        if self._asked >= ASKED_MAX:
+            return False
+        # With one replica no group leads the stream.
+        group = known.group if len(known.peers) > 1 else 0
+        by = number_of(conn)
+        late = Delivery(name, stream, group, subject, reply, headers, payload, by)
+        self._asked += 1
+        self.stale.asked(conn, (account, reply), self._spawn(self._ask(late)))
+        return True
+
+    async def _ask(self, late: Delivery) -> None:
         """Let whoever leads the stream know of a delivery."""
         body, loop = msgspec.msgpack.encode(late), self.jetstream.kernel.loop
         until = loop.time() + ASKED_SECONDS
         try:
             while loop.time() < until:
-                leader = self.leader_of(late.group)
+                leader = self.leader_of(late.group) or late.by
                 with contextlib.suppress(CallFailed):
                     if await self.transport.call(leader, "late", body, ASK_SECONDS) == HEARD:
                         return
@@ -218,7 +264,7 @@ class LateDeliveries:
         finally:
             self._asked -= 1
 
-    def _drop(self, late: PassedMessage, why: str) -> None:
+    def _drop(self, late: Delivery, why: str) -> None:
         """A delivery reaches nobody. Its consumer hands it out again, unless it may not."""
         if not self._dropped:
             self.jetstream.kernel.loop.call_later(REPORT_SECONDS, self._report)
@@ -240,7 +286,7 @@ class LateDeliveries:
         """A node asks this one about a delivery; without a word when it does not lead the
         stream. Raises CallFailed."""
         try:
-            late = msgspec.msgpack.decode(body, type=PassedMessage)
+            late = msgspec.msgpack.decode(body, type=Delivery)
         except msgspec.DecodeError as error:
             raise CallFailed(str(error)) from error
         if self._stream(late) is None:
@@ -254,13 +300,13 @@ class LateDeliveries:
             account.send(late.subject, late.payload, late.reply, late.headers)
         return HEARD
 
-    def _stream(self, late: PassedMessage) -> Stream | None:
+    def _stream(self, late: Delivery) -> Stream | None:
         """The stream, when this node leads it."""
         js = self.jetstream.accounts.get(late.account)
         stream = js.streams.get(late.stream) if js is not None else None
         return stream if stream is not None and stream.group == late.group else None
 
-    def _counts(self, late: PassedMessage) -> bool:
+    def _counts(self, late: Delivery) -> bool:
         """Whether a consumer has handed that out, as far as the group knows, and waits for it."""
         stream, words = self._stream(late), late.reply.split(b".")
         if stream is None or len(words) != REPLY_TOKENS:
@@ -272,7 +318,9 @@ class LateDeliveries:
             deliveries, sequence, consumer_seq = map(int, words[4:7])
         except ValueError:
             return False
-        if consumer is None or consumer_seq > begun:
+        if consumer is None:
+            return False
+        if consumer_seq > begun and late.by != self.transport.number:
             return False
         if consumer.config.ack_policy == "none":
             return True

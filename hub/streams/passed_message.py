@@ -13,3 +13,10 @@ class PassedMessage(msgspec.Struct, array_like=True, frozen=True):
     reply: bytes
     headers: bytes
     payload: bytes
+
+
+class Delivery(PassedMessage, array_like=True, frozen=True):
+    """One that a consumer has handed out."""
+
+    by: int = 0
+    """The number of the node that did, when it may lead still; 0: it was replaced."""

@@ -91,6 +91,7 @@ SILENCES = {
     "tests/federation/leaf/test_held_back.py": (3, "a publisher waits; how long a peer holds back"),
     "tests/hub/routes/test_linked_clusters.py": (3, "nothing comes a second time"),
     "tests/hub/cluster/test_replicas.py": (1, "a publisher without a leader tries again"),
+    "tests/hub/streams/test_stale_deliveries.py": (1, "a node stands still"),
     "tests/hub/routes/test_route_pools.py": (1, "a route that answers stays"),
     "tests/spark/read/test_range_reads.py": (1, "messages have different times"),
 }
