@@ -321,6 +321,8 @@ class Node:
 
     def _facts(self) -> NodeFacts:
         options = self.options
+        # A node that dials others, and has no cluster, is one by itself to them.
+        alone = bool(options.leaf.remotes) and not options.cluster.port
         return NodeFacts(
             server_id=self.server_id,
             server_name=self.server_name,
@@ -330,7 +332,7 @@ class Node:
             headers=not options.no_header_support,
             jetstream=options.jetstream.enabled,
             domain=options.jetstream.domain,
-            cluster=options.cluster.name,
+            cluster=options.cluster.name or (self.server_name if alone else ""),
             auth_required=self.authenticator.auth_required() or options.names_system_alone(),
             tls_required=options.tls is not None and not options.allow_non_tls,
             tls_available=options.tls is not None and options.allow_non_tls,

@@ -383,6 +383,10 @@ class LeafLinks:
         )
         for key in ("connect_urls", "client_ip", "tls_available", "tls_required", "tls_verify"):
             fields.pop(key, None)
+        cluster = self.node.options.cluster
+        if not cluster.port and not cluster.name:
+            # A node alone is no cluster to who dials it: loops are found by what comes back.
+            fields.pop("cluster", None)
         address = self.advertise or str(detail.get("local", ""))
         host, _, port = address.rpartition(":")
         fields.update(

@@ -159,8 +159,7 @@ def _asks_others(node: NodeView, name: str) -> bool:
     configured = options.accounts.get(name)
     if configured is not None:
         return configured.jetstream is not None
-    alone = not (options.cluster.port or options.leaf.remotes)
-    return name == GLOBAL_ACCOUNT and not options.accounts and not alone
+    return name == GLOBAL_ACCOUNT and not options.accounts and options.cluster.port != 0
 
 
 def _domain_mappings(node: NodeView, name: str) -> dict[str, Any]:

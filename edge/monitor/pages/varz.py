@@ -3,6 +3,7 @@
 from typing import Any
 
 from headwater.edge.conf.options import (
+    DEFAULT_LEAF_PORT,
     ClusterOptions,
     LeafOptions,
     ProxyOptions,
@@ -17,6 +18,7 @@ from headwater.edge.monitor.pages.links import links
 from headwater.edge.observed.process import cores, usable_cores
 from headwater.edge.view.node_view import NodeView
 from headwater.edge.view.system_info import feature_flags, shown_system_account
+from headwater.security.auth_options import GLOBAL_ACCOUNT
 
 AUTH_TIMEOUT_S = 2.0
 """Time that a link has to authenticate when its block names none."""
@@ -156,7 +158,7 @@ def _set(fields: dict[str, Any]) -> dict[str, Any]:
 def _cluster(node: NodeView) -> dict[str, Any]:
     cluster: ClusterOptions = node.options.cluster
     if not cluster.port:
-        return {}
+        return _set({"name": cluster.name})
     return _set(
         {
             "name": node.facts.cluster,
@@ -175,9 +177,9 @@ def _leaf(node: NodeView, leaf: LeafOptions) -> dict[str, Any]:
     remotes = [
         _set(
             {
-                "local_account": remote.account,
+                "local_account": remote.account or GLOBAL_ACCOUNT,
                 "tls_timeout": remote.tls.timeout if remote.tls is not None else 0.0,
-                "urls": [_without_secrets(url) for url in remote.urls],
+                "urls": [_address(url) for url in remote.urls],
                 "deny": _set({"exports": remote.deny_exports, "imports": remote.deny_imports}),
             }
         )
@@ -197,9 +199,11 @@ def _leaf(node: NodeView, leaf: LeafOptions) -> dict[str, Any]:
     )
 
 
-def _without_secrets(url: str) -> str:
-    scheme, separator, rest = url.rpartition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+def _address(url: str) -> str:
+    """Host and port of a remote's URL."""
+    address = url.rpartition("://")[2].rpartition("@")[2].partition("/")[0]
+    named = address.rpartition("]")[2].rpartition(":")[2].isdigit() and ":" in address
+    return address if named else f"{address}:{DEFAULT_LEAF_PORT}"
 
 
 def _websocket(node: NodeView, websocket: WebSocketOptions) -> dict[str, Any]:

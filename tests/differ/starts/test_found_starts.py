@@ -59,6 +59,16 @@ FOUND = {
     "a domain of a server without JetStream": (
         ['jetstream { store_dir: "{dir}", enabled: false, domain: d }'], OPEN,
     ),
+    "one that dials others": (
+        ['leafnodes { remotes: [{urls: ["nats://u:p@127.0.0.1:9", "tls://localhost"]}] }'], OPEN,
+    ),
+    "one that dials others for an account": (
+        [JETSTREAM, 'leafnodes { remotes: [{url: "wss://[::1]:9/x", account: A}] }',
+         TWO % (", jetstream: true", "")], [A, B],
+    ),
+    "a cluster that is only named": (
+        ["cluster { name: C }", 'leafnodes { remotes: [{url: "nats://127.0.0.1:9"}] }'], OPEN,
+    ),
     "a domain of an account that has JetStream elsewhere": (
         ['jetstream { store_dir: "{dir}", enabled: false, domain: d }',
          TWO % (", jetstream: true", "")], [A, B],
