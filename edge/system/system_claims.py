@@ -158,6 +158,7 @@ class ClaimsService:
             text = payload.decode("ascii", "replace").strip()
             request = jwt.decode_generic(text)
             signer = request.sub
+            self._directory().check_deletes()
             accounts = self._deletable(request)
             for account in accounts:
                 self._directory().delete(account, text, request.iat)

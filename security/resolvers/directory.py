@@ -104,10 +104,14 @@ class DirectoryResolver(MemoryResolver):
             raise JWTError("the account was deleted")
         self.update(token, claims)
 
-    def delete(self, account: str, request: str = "", issued_at: int = 0) -> None:
-        """Forget an account, by a signed request of that Unix second. Raises JWTError."""
+    def check_deletes(self) -> None:
+        """Raises JWTError when the configuration lets no account be deleted."""
         if not self._options.allow_delete:
             raise JWTError("delete must be enabled in server config")
+
+    def delete(self, account: str, request: str = "", issued_at: int = 0) -> None:
+        """Forget an account, by a signed request of that Unix second. Raises JWTError."""
+        self.check_deletes()
         if not is_public_key(account, "A"):
             raise JWTError("not the key of an account")
         if self.deletions.is_spent(account, request):

@@ -88,6 +88,10 @@ class MemoryResolver:
 
     def delete(self, account: str, request: str = "", issued_at: int = 0) -> None:
         """Forget an account. Raises JWTError: a configuration is not changed from outside."""
+        self.check_deletes()
+
+    def check_deletes(self) -> None:
+        """Raises JWTError when no account may be deleted."""
         raise JWTError("delete must be enabled in server config")
 
     def _drop(self, account: str) -> None:

@@ -145,4 +145,6 @@ def test_the_limit_of_a_directory(name: str, tmp_path: Path) -> None:
         assert admin.push(newer)["data"]["code"] == 200
         refused = admin.raw.request("$SYS.REQ.CLAIMS.DELETE", deletion(realm, "N"))
         assert "delete must be enabled" in refused["error"]["description"]
+        refused = admin.raw.request("$SYS.REQ.CLAIMS.DELETE", deletion(Realm(), "A"))
+        assert "delete must be enabled" in refused["error"]["description"]
         assert admitted(realm, server.port, "N") and not admitted(realm, server.port, "M")
