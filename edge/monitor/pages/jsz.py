@@ -251,7 +251,7 @@ def _stream_detail(node: NodeView, here: Shown, options: JszOptions) -> dict[str
         shown = _consumer_details(here, options, direct=False)
         if shown:
             detail["consumer_detail"] = shown
-            if options.raft:
+            if options.raft and group:
                 rows = [{"name": row["name"], "raft_group": group} for row in shown]
                 detail["consumer_raft_groups"] = rows
         if options.direct_consumer:
