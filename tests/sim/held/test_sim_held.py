@@ -87,6 +87,7 @@ def test_runs_see_what_can_happen() -> None:
     assert len({step.kind for _, steps in plans for step in steps}) == 10
 
 
+@slow
 def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def handover(story: Story, step: object) -> None:
         story.world.wrong("somebody was asked to leave")

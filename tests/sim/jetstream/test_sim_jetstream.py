@@ -18,7 +18,7 @@ from tests.sim.jetstream.story import Outcome, Story
 from tests.sim.jetstream.world import SECOND_NS, World
 from tests.sim.planted.bug import Bug
 from tests.sim.stories import told
-from tests.slow import one_in
+from tests.slow import one_in, slow
 
 KNOWN_SEEDS = (
     (110, 120),
@@ -50,7 +50,6 @@ SAMPLE = (
 TRACE = """
 import json, sys
 from tests.sim.jetstream.story import Story
-from tests.slow import one_in
 print(json.dumps(Story(int(sys.argv[1]), 40).run().trace))
 """
 
@@ -130,6 +129,7 @@ def test_runs_see_what_can_happen() -> None:
     assert len({step.kind for _, steps in plans for step in steps}) == 16
 
 
+@slow
 def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def purge(story: Story, step: object) -> None:
         story.world.wrong("something was purged")
