@@ -131,9 +131,7 @@ class GroupStore:
         self._unsynced: deque[PendingWrite] = deque()
         self.on_news: Callable[[Raft], None] = lambda raft: None
         """A group has something to say: look at it in this round."""
-        self.transfers = Transfers(
-            node, self.replicas, self.make_stream, lambda raft: self.on_news(raft)
-        )
+        self.transfers = Transfers(node, self.replicas, self.make_stream, self._news_of)
         self._installing: tuple[int, FileStore, FileStore | None] | None = None
         """The group whose state is being put into force, its stream, and the one of before."""
         self._installed: set[int] = set()
@@ -158,6 +156,10 @@ class GroupStore:
         """The term in which a group's entries were too many for files."""
         self._read(group_of, stopped)
         self._write_boot(number)
+
+    def _news_of(self, raft: Raft) -> None:
+        """A state on its way has news for its group; who hears of it is named later."""
+        self.on_news(raft)
 
     # -- the start ------------------------------------------------------------
 

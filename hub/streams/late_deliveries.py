@@ -58,6 +58,10 @@ REPLY_TOKENS = 9
 log = logging.getLogger("headwater.streams")
 
 
+Message = tuple[bytes, bytes, bytes, bytes]
+"""Subject, reply, headers and payload."""
+
+
 class Replaced:
     """A leader of a stream that was replaced and has not said that it leaves."""
 
@@ -204,16 +208,16 @@ class LateDeliveries:
     ) -> bool:
         """A delivery has come by a route of an old leader, or may be old; whether it goes no
         further that way."""
+        message = (subject, reply, headers, payload)
         words = reply.split(b".")
         row = self.awaited.get(conn, {}).get((account, words[2])) if len(words) > 2 else None
         if row is None:
             if len(words) != REPLY_TOKENS or not self.stale.asks(conn):
                 return False
-            return self._is_asked_of(conn, account, subject, reply, headers, payload)
+            return self._is_asked_of(conn, account, words[2], message)
         row.count += 1
         notice = row.notice
-        named = (notice.account, notice.stream, notice.group)
-        late = Delivery(*named, subject, reply, headers, payload)
+        late = Delivery(notice.account, notice.stream, notice.group, *message)
         if row.leader == self.transport.number:
             return not self._counts(late)
         if self._asked < ASKED_MAX:
@@ -224,29 +228,19 @@ class LateDeliveries:
         return True
 
     def _is_asked_of(
-        self,
-        conn: RouteConn,
-        account: bytes,
-        subject: bytes,
-        reply: bytes,
-        headers: bytes,
-        payload: bytes,
+        self, conn: RouteConn, account: bytes, stream: bytes, message: Message
     ) -> bool:
         """Ask whoever has handed out a delivery that may be old; False when it goes on at once:
         the answer has passed it on, or there is nobody to ask, or too much was asked."""
-        name = account.decode("utf-8", "replace")
-        stream = reply.split(b".")[2].decode("utf-8", "replace")
-        known = self.known(name, stream)
-        if self.stale.was_asked(conn, (account, reply)) or known is None:
-            return False
-        if self._asked >= ASKED_MAX:
+        owner, name = account.decode("utf-8", "replace"), stream.decode("utf-8", "replace")
+        known, key = self.known(owner, name), (account, message[1])
+        if self.stale.was_asked(conn, key) or known is None or self._asked >= ASKED_MAX:
             return False
         # With one replica no group leads the stream.
         group = known.group if len(known.peers) > 1 else 0
-        by = number_of(conn)
-        late = Delivery(name, stream, group, subject, reply, headers, payload, by)
+        late = Delivery(owner, name, group, *message, by=number_of(conn))
         self._asked += 1
-        self.stale.asked(conn, (account, reply), self._spawn(self._ask(late)))
+        self.stale.asked(conn, key, self._spawn(self._ask(late)))
         return True
 
     async def _ask(self, late: Delivery) -> None:

@@ -6,7 +6,6 @@ longer holds are counted as expired or lost, and end the read in an error unless
 allow them to miss.
 """
 
-import random
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -24,11 +23,8 @@ from headwater.spark.read.planning import SequenceRange, recreated
 from headwater.spark.read.stream_names import is_gone, stream_info
 from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.errors import WireError
+from headwater.spark.wire.waits import wait_s
 from headwater.spark.wire.wire_reader import Columns
-
-#: Seconds before the second try; doubles up to the largest wait, with jitter.
-FIRST_BACKOFF = 0.1
-MAX_BACKOFF = 2.0
 
 _TRANSIENT = (ConnectError, InterruptedRead, WireError)
 
@@ -95,7 +91,7 @@ class RangeReader:
                     failures, since = 0, time.monotonic()
                 failures += 1
                 progress = self._fetch.last_sequence
-                wait = min(MAX_BACKOFF, FIRST_BACKOFF * 2**failures) * random.uniform(0.5, 1.0)
+                wait = wait_s(failures)
                 self._give_up_after(time.monotonic() - since + wait, failures, error)
                 time.sleep(wait)
             except UnknownStreamError:

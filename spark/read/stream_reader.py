@@ -7,7 +7,6 @@ patterns of the options enters the offset with its first messages.
 """
 
 import logging
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -48,6 +47,7 @@ from headwater.spark.read.stream_names import (
 )
 from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.errors import WireError
+from headwater.spark.wire.waits import Waits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,9 +57,6 @@ VERSION = 1
 POLL_SECONDS = 0.05
 #: Looks at streams without news take at most one part in this many of the time.
 POLL_SHARE = 5
-#: Seconds before the second try to reach a server; doubles up to the largest wait.
-FIRST_BACKOFF = 0.1
-MAX_BACKOFF = 2.0
 
 _T = TypeVar("_T")
 _Infos = dict[str, dict[str, Any]]
@@ -322,19 +319,17 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _retried(self, ask: Callable[[Connection], _T]) -> _T:
         """Ask over the kept connection; a server may be away for `retryTimeout` seconds."""
-        deadline = time.monotonic() + self._options.retry_timeout
-        wait = FIRST_BACKOFF
+        waits = Waits(self._options.retry_timeout)
         while True:
             try:
                 if self._connection is None:
                     self._connection = Connection(self._options.endpoint)
                 return ask(self._connection)
             except (ConnectError, WireError, UnknownStreamError) as error:
-                if is_gone(error) or time.monotonic() + wait > deadline:
+                if is_gone(error) or waits.over():
                     raise
             self.stop()
-            time.sleep(wait * random.uniform(0.5, 1.0))
-            wait = min(MAX_BACKOFF, 2 * wait)
+            waits.wait()
 
 
 def _beginning(incarnation: str) -> dict[str, Any]:

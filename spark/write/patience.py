@@ -1,7 +1,5 @@
 """Requests of a write that a server may keep waiting, as it restarts or elects a leader."""
 
-import random
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -9,10 +7,7 @@ from headwater.spark.errors import ApiError, ConnectError, UnknownStreamError
 from headwater.spark.options import SourceOptions
 from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.errors import WireError
-
-#: Seconds before the second try; doubles up to the largest wait.
-FIRST_BACKOFF = 0.1
-MAX_BACKOFF = 2.0
+from headwater.spark.wire.waits import Waits
 
 _UNAVAILABLE = 503
 _NOBODY = 0
@@ -30,17 +25,15 @@ def patiently(
     answered before: then it is waited for although nobody listens on its subjects now. Raises
     what `ask` raised last, and AuthError at once.
     """
-    deadline = time.monotonic() + options.retry_timeout
-    wait = FIRST_BACKOFF
+    waits = Waits(options.retry_timeout)
     while True:
         try:
             with Connection(options.endpoint) as connection:
                 return ask(connection)
         except (ConnectError, WireError, ApiError, UnknownStreamError) as error:
-            if not _may_pass(error, known) or time.monotonic() + wait > deadline:
+            if not _may_pass(error, known) or waits.over():
                 raise
-        time.sleep(wait * random.uniform(0.5, 1.0))
-        wait = min(MAX_BACKOFF, 2 * wait)
+        waits.wait()
 
 
 def _may_pass(error: Exception, known: bool) -> bool:

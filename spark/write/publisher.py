@@ -1,7 +1,6 @@
 """Publishing to a stream: many messages under way, each acknowledged by the stream."""
 
 import json
-import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from headwater.spark.options import SourceOptions
 from headwater.spark.read.stream_names import STREAM_NOT_FOUND
 from headwater.spark.wire.connection import Connection, header_block
 from headwater.spark.wire.errors import WireError
+from headwater.spark.wire.waits import Waits
 from headwater.spark.wire.wire_reader import Frame
 
 #: Most messages, and bytes of messages, that are published and not yet acknowledged.
@@ -32,9 +32,6 @@ ADVICE = {
 ID_HEADER = "Nats-Msg-Id"
 #: Bytes gathered before they are written to the socket.
 WRITE_SIZE = 64 << 10
-#: Seconds before the second try to reach a server; doubles up to the largest wait.
-FIRST_BACKOFF = 0.1
-MAX_BACKOFF = 2.0
 
 
 #: Those of some ids that are in the stream behind a sequence.
@@ -145,8 +142,7 @@ class Publisher:
 
     def _turn(self) -> None:
         """Take one answer; over a new connection when the old one breaks."""
-        deadline = time.monotonic() + self._options.retry_timeout
-        wait = FIRST_BACKOFF
+        waits = Waits(self._options.retry_timeout)
         while True:
             try:
                 connection = self._connected()
@@ -162,10 +158,9 @@ class Publisher:
                 ) from error
             except (ConnectError, WireError):
                 self._drop()
-                if time.monotonic() + wait > deadline:
+                if waits.over():
                     raise
-            time.sleep(wait * random.uniform(0.5, 1.0))
-            wait = min(MAX_BACKOFF, 2 * wait)
+            waits.wait()
 
     def _drop(self) -> None:
         """Give the connection up: the next turn makes a new one."""

@@ -62,9 +62,8 @@ SLEEPS = {
     "hub/routes/dialer.py": (1, RETRIES),
     "spark/cluster/executors.py": (1, "Spark tells Python nothing of a new executor"),
     "spark/read/range_reader.py": (1, RETRIES),
-    "spark/read/stream_reader.py": (2, RETRIES),
-    "spark/write/patience.py": (1, RETRIES),
-    "spark/write/publisher.py": (1, RETRIES),
+    "spark/read/stream_reader.py": (1, PACES),
+    "spark/wire/waits.py": (1, RETRIES),
     "spark/write/sink.py": (1, "whoever had begun the batch looks at the ledger meanwhile"),
     "tests/spark/cluster/counting_job.py": (1, "a task is under way for a while"),
 }

@@ -1,86 +1,17 @@
 """Moves that are taken back while they are under way, for sure: the node that they wait for is a
 process that was stopped by SIGSTOP."""
 
-import contextlib
-import json
-import signal
-import subprocess
-import sys
-import urllib.request
-from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 from nats.aio.client import Client
 
-from bench.servers import free_port
-from headwater.hub.cluster.peers import number_of, peer_id
 from tests.hub.cluster.test_moves import Traffic, arrived, keepers, nodes_of
 from tests.hub.lab import Lab, api
+from tests.hub.spare import SPARE, Spare
 from tests.slow import one_in
 from tests.waiting import until
-
-
-def number(name: str) -> int:
-    """Of a node. Among nodes that are equal, the one with the lowest number is taken first."""
-    return number_of(peer_id(name))
-
-
-SPARE = next(name for k in range(1000) if number(name := f"spare{k}") > number("n2"))
-"""The last one to which a stream goes."""
-
-
-class Spare:
-    """A member that can be stopped where it is."""
-
-    def __init__(self, folder: Path, routes: list[str]) -> None:
-        self.monitor = free_port()
-        self.config = folder / "spare.conf"
-        self.config.write_text(
-            f'server_name: {SPARE}\nserver_tags: ["az:3"]\nlisten: "127.0.0.1:-1"\n'
-            f'http: "127.0.0.1:{self.monitor}"\njetstream {{ store_dir: "{folder}/spare" }}\n'
-            f'cluster {{ name: C, listen: "127.0.0.1:{free_port()}", '
-            f"routes: [{', '.join(routes)}] }}\n"
-        )
-        self.log = folder / "spare.log"
-
-    def __enter__(self) -> "Spare":
-        program = Path(sys.executable).parent / "headwater"
-        with self.log.open("w") as output:
-            self.process = subprocess.Popen(
-                [str(program), "serve", "-c", str(self.config)], stdout=output, stderr=output
-            )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait(30)
-
-    @contextlib.contextmanager
-    def stopped(self) -> Any:
-        """It does nothing, and its connections stay."""
-        self.process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
-
-    def groups(self, account: str) -> set[str]:
-        """The groups of an account that it has, by /raftz."""
-        url = f"http://127.0.0.1:{self.monitor}/raftz?acc={account}"
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            return set(json.load(answer).get(account, {}))
-
-
-@pytest.fixture
-async def spare(lab: Lab, tmp_path: Path) -> AsyncIterator[Spare]:
-    """A fourth member beside the three of the lab."""
-    await lab.formed()
-    with Spare(tmp_path, lab.routes) as found:
-        await until(lambda: SPARE in lab.places(), "the spare node is a member", 40)
-        yield found
 
 
 async def on_its_way(client: Client, fields: dict[str, Any]) -> bool:

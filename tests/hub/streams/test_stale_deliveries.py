@@ -4,38 +4,20 @@ The node is a process that is stopped by SIGSTOP; its client's connection stays.
 """
 
 import json
-import urllib.request
-from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 
 import nats
 import pytest
 from nats.aio.client import Client
 
-from tests.hub.cluster.test_moves_taken_back import SPARE, Spare
 from tests.hub.lab import Lab, api
+from tests.hub.spare import Spare
 from tests.waiting import silence, until
 
 SOON_NS, LATER_NS = 500_000_000, 60_000_000_000
 """Until a message is handed out again."""
 STANDS_S = 1.3
 """For which a node stands still: long enough that what waits for it is asked about."""
-
-
-@pytest.fixture
-async def spare(lab: Lab, tmp_path: Path) -> AsyncIterator[Spare]:
-    """A member beside the three of the lab that has no stream."""
-    await lab.formed()
-    with Spare(tmp_path, lab.routes) as found:
-        await until(lambda: SPARE in lab.places(), "the spare node is a member", 40)
-        yield found
-
-
-def url_of(spare: Spare) -> str:
-    """Where clients find it."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{spare.monitor}/varz", timeout=30) as answer:
-        return f"nats://127.0.0.1:{json.load(answer)['port']}"
 
 
 async def waits(client: Client, name: str) -> bool:
@@ -58,7 +40,7 @@ async def test_what_was_done_meanwhile_comes_no_more(
     js = client.jetstream()
     fields = {"name": "S", "subjects": ["s"], "num_replicas": replicas}
     assert "error" not in await api(client, "STREAM.CREATE.S", **fields)
-    far = await nats.connect(url_of(spare), allow_reconnect=False)
+    far = await nats.connect(spare.url, allow_reconnect=False)
     lab.clients.append(far)
     inbox = await far.subscribe("far")
     for name, wait in (("soon", SOON_NS), ("later", LATER_NS)):

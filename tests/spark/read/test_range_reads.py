@@ -273,7 +273,7 @@ def test_a_consumer_that_is_deleted_under_way(
 def test_a_server_that_never_serves_ends_in_an_error(
     server: Any, fill: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.spark.read.range_reader.MAX_BACKOFF", 0.1)
+    monkeypatch.setattr("headwater.spark.wire.waits.MAX_S", 0.1)
     fill("DEAD", numbered("DEAD", 10))
     reader, partitions = open_source(server.options("DEAD", retryTimeout="0.5"))
     with CuttingProxy(int(server.url.rpartition(":")[2]), cuts=99, after=100) as proxy:
@@ -287,7 +287,7 @@ def test_a_server_that_never_serves_ends_in_an_error(
 def test_a_server_that_restarts(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.spark.read.range_reader.FIRST_BACKOFF", 0.001)
+    monkeypatch.setattr("headwater.spark.wire.waits.FIRST_S", 0.001)
     monkeypatch.setattr("headwater.spark.read.consumer_fetch.PULL_BYTES", 40_000)
     server = start_server(tmp_path, kind=kind)
 
