@@ -5,6 +5,7 @@ signals into actions, and ends with a status that service managers understand.
 """
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -216,10 +217,12 @@ async def _act(node: Node, action: str, arguments: list[str]) -> None:
     elif action == "reopen":
         _reopen(node.options)
     elif action == "reload":
-        _reload(node, arguments)
+        with contextlib.suppress(ConfigError):
+            _reload(node, arguments)
 
 
 def _reload(node: Node, arguments: list[str]) -> None:
+    """Raises ConfigError when that cannot be: the log has said so, and nothing has changed."""
     from headwater.edge.node.reload import reload_node
 
     try:
@@ -227,6 +230,7 @@ def _reload(node: Node, arguments: list[str]) -> None:
     except ConfigError as error:
         for problem in error.problems:
             log.error("Failed to reload server configuration: %s", problem)
+        raise
 
 
 def _reopen(options: Options) -> None:

@@ -77,7 +77,8 @@ class Node:
         """Awaited when the node stops, while clients are still served, the last that came first;
         each sees to its bound."""
         self.reloader: Callable[[], None] | None = None
-        """Reads the configuration again; None where there is none to read."""
+        """Reads the configuration again, and puts it into force or raises ConfigError; None where
+        there is none to read."""
         self.recovery_progress: Callable[[int, int], None] = lambda done, total: None
         """Called while JetStream recovers, with segments done and segments in all."""
         self.progress = StartProgress(self.kernel.monotonic_ns)

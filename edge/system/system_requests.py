@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from headwater.edge.conf.problems import ConfigError
 from headwater.edge.jetstream.model.nulls import without_nulls
 from headwater.edge.monitor import debugging
 from headwater.edge.monitor.errors import FilteredError, MonitorError
@@ -88,7 +89,10 @@ def _send_away(node: NodeView, payload: bytes) -> None:
 def _reload(node: NodeView, payload: bytes) -> None:
     if node.reloader is None:
         raise MonitorError("this node's configuration cannot be reloaded")
-    node.reloader()
+    try:
+        node.reloader()
+    except ConfigError as error:
+        raise MonitorError(str(error)) from error
 
 
 SERVER: dict[str, Answer] = {

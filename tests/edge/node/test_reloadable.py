@@ -1,6 +1,8 @@
 """Each key of a configuration is taken over by a reload, or refused: none is answered with success
 and does nothing."""
 
+import json
+import re
 import signal
 import socket
 from pathlib import Path
@@ -273,3 +275,21 @@ def test_connections_beyond_the_most_are_cut(
         assert sum(map(answers, clients)) == left
         for client in clients:
             client.close()
+
+
+@pytest.mark.parametrize("given", [headwater(), anchor()], ids=lambda given: given.name)
+def test_who_asks_for_a_reload_hears_that_it_was_refused(tmp_path: Path, given: Recipe) -> None:
+    path = tmp_path / "node.conf"
+    start = "accounts { S { users: [{user: s, password: p}] } }\nsystem_account: S\n"
+    path.write_text(start)
+    command = (*given.command, "-c", str(path), "-a", HOST, "-p", "{port}")
+    with Server(Recipe(given.name, command)) as running, Link(running.port, user="s:p@") as link:
+        subject = f"$SYS.REQ.SERVER.{link.info['server_id']}.RELOAD"
+        for line, word in (("max_payload: 2000", ""), ("max_pending: 9", "max_pending|MaxPending"),
+                           ("max_payload: [", "node.conf|Parse error")):  # fmt: skip
+            path.write_text(f"{start}{line}\n")
+            answer = json.loads(link.request(subject, b"").payload)
+            error = answer.get("error", {"code": 500, "description": ""})
+            assert error["code"] == 500
+            assert bool(error["description"]) == bool(word)
+            assert re.search(word, error["description"])
