@@ -10,7 +10,6 @@ target: whoever wrote before has looked since then, and stopped.
 import time
 from dataclasses import replace
 
-from headwater.spark.errors import SourceError
 from headwater.spark.options import SourceOptions
 from headwater.spark.wire.connection import Connection
 from headwater.spark.write.ledger import Ledger, LedgerEntry
@@ -56,7 +55,7 @@ class Claim:
         ledger = Ledger(connection, self._options, self._query)
         found = ledger.read()
         if found is None:
-            raise SourceError("the ledger's entry was deleted while a batch is written")
+            raise ledger.lost()
         if found.revision != self._entry.revision:
             raise ledger.fenced()
         self._since = asked

@@ -115,12 +115,12 @@ class Ledger:
             )
         except ApiError as error:
             if error.code == 503 and entry.revision and self.read() is None:
-                raise self._lost() from error
+                raise self.lost() from error
             raise
         problem = answer.get("error")
         if problem and problem.get("err_code") in _WRONG_LAST:
             if entry.revision and self.read() is None:
-                raise self._lost()
+                raise self.lost()
             raise self.fenced()
         if problem:
             raise ApiError(problem["code"], problem.get("err_code", 0), problem["description"])
@@ -133,7 +133,8 @@ class Ledger:
             "two queries must not use one checkpoint; this one stops"
         )
 
-    def _lost(self) -> SourceError:
+    def lost(self) -> SourceError:
+        """The error for an entry that somebody deleted while a batch was written."""
         return SourceError(
             f"the ledger's entry {self._subject} was deleted while the query wrote a batch: start "
             "the query again, and it looks for the batch in the whole target. Entries must stay as "
