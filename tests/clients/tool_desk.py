@@ -159,7 +159,9 @@ class Desk:
         return {**os.environ, "HOME": home, "XDG_CONFIG_HOME": home, "TZ": "UTC", "COLUMNS": "200"}
 
     def run(self, line: str, given: str = "") -> Said:
-        """What a command says; its standard input is empty unless given."""
+        """What a command says; its standard input is empty unless given. The server has seen its
+        end then: the next command may ask who is connected."""
+        before = self.connected()
         try:
             done = subprocess.run(
                 self.words(line), capture_output=True, text=True, env=self.environment,
@@ -167,17 +169,23 @@ class Desk:
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return Said(line, -1, f"no answer in {SECONDS:.0f} s")
+        until_seen(lambda: self.connected() <= before, f"{line} ended")
         return Said(line, done.returncode, done.stdout + done.stderr)
 
-    def subscriptions(self) -> int:
-        """How many the server has now."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.monitor}/varz") as page:
-            return int(json.load(page)["subscriptions"])
+    def connected(self, subscribed: bool = False) -> set[int]:
+        """Connections that the server has now, or those of them with subscriptions; none where it
+        has ended."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.monitor}/connz") as page:
+                conns = json.load(page)["connections"]
+        except OSError:
+            return set()
+        return {conn["cid"] for conn in conns if conn["subscriptions"] or not subscribed}
 
     def start(self, line: str) -> Path:
         """Start a command that goes on and subscribes; the file that takes what it says."""
         path = self.folder / f"said-{len(self.running)}"
-        before = self.subscriptions()
+        before = self.connected(subscribed=True)
         with path.open("wb") as said:
             self.running.append(
                 subprocess.Popen(
@@ -189,7 +197,7 @@ class Desk:
                     cwd=self.folder,
                 )  # fmt: skip
             )
-        until_seen(lambda: self.subscriptions() > before, line)
+        until_seen(lambda: self.connected(subscribed=True) - before, line)
         return path
 
     def close(self) -> None:
