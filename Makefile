@@ -10,6 +10,9 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
 FOLDERS := security edge federation hub spark deploy
 
+# Whatever the environment says, bytecode is kept: without it each process of the suite compiles all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A copy of the tree that is compiled with the compiler's checks, and the tests of the wire and the log.
 SANITIZED := build/sanitized
 CHECKS := -O1 -g1 -fsanitize=address,undefined -fno-sanitize=alignment

@@ -12,6 +12,7 @@ import pytest
 from bench.servers import program
 from tests.ocsp_authority import Authority
 from tests.operator_realm import Realm
+from tests.slow import one_in
 
 SERVE = (program("headwater"), "serve")
 GOOD = "a key that is long enough"
@@ -148,7 +149,7 @@ def test_what_is_refused_does_not_start(world: World, text: str) -> None:
     assert "abc" not in said.replace("abcdefgh", "")
 
 
-@pytest.mark.parametrize("resolver", RESOLVERS)
+@pytest.mark.parametrize("resolver", one_in(2, RESOLVERS))
 def test_resolvers(world: World, resolver: str) -> None:
     config: Any = world.realm.config(resolver=resolver)
     if resolver.startswith("URL"):
@@ -176,7 +177,7 @@ def test_a_token_under_the_key_of_another_account(world: World) -> None:
     ],
     ids=["no issuer", "another issuer", "no authority", "no responder", "both"],
 )
-@pytest.mark.parametrize("block", ["", "websocket"])
+@pytest.mark.parametrize("block", one_in(2, ["", "websocket"]))
 def test_a_status_of_certificates(
     world: World, block: str, issuer: str, responder: bool, wanted: str
 ) -> None:

@@ -32,6 +32,7 @@ from headwater.security.nkeys import KeyPair
 from tests.dial import dial
 from tests.fuzz.corpus import FOLDER, Case, cases, varied
 from tests.operator_realm import Raw
+from tests.slow import one_in
 from tests.turns import CountedNode
 
 LONG = int(os.environ.get("FUZZ_EXAMPLES", "0"))
@@ -148,7 +149,7 @@ def try_lines(node: Running, listener: str, greeted: bool, talk: str) -> None:
     node.check()
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", one_in(2, PARTS))
 @pytest.mark.parametrize("listener", HELLO)
 def test_lines(node: Running, listener: str, part: int) -> None:
     text = TALK.map(lambda talk: talk.decode("latin-1"))
@@ -171,7 +172,7 @@ def try_websockets(node: Running, upgraded: bool, data: str) -> None:
     node.check()
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", one_in(2, PARTS))
 def test_websockets(node: Running, part: int) -> None:
     text = st.binary(max_size=200).map(lambda data: data.decode("latin-1"))
     made = st.fixed_dictionaries({"upgraded": st.booleans(), "data": text})
@@ -191,7 +192,7 @@ def try_websocket_frames(reads: list[str], compression: bool) -> None:
     frames.send(b"x")
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", one_in(2, PARTS))
 def test_websocket_frames(part: int) -> None:
     reads = st.lists(st.binary(max_size=60).map(lambda data: data.decode("latin-1")), max_size=8)
     made = st.fixed_dictionaries({"reads": reads, "compression": st.booleans()})
@@ -225,7 +226,7 @@ def try_configurations(text: str) -> None:
         load_text(text)
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", one_in(2, PARTS))
 def test_configurations(part: int) -> None:
     words = st.lists(st.one_of(CONF_WORD, st.text(max_size=6)), max_size=30)
     made = st.builds(str.join, st.sampled_from(" \n"), words).map(lambda text: {"text": text})
@@ -244,7 +245,7 @@ def try_tokens(token: str) -> None:
             decode(token)
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", one_in(2, PARTS))
 def test_tokens(part: int) -> None:
     made = st.builds(
         lambda at, piece, cut: {"token": TOKEN[:at] + piece + TOKEN[at + cut :]},
@@ -276,7 +277,7 @@ def try_enrolments(payload: str) -> None:
             assert (granted.key, granted.name) == (OWN.public_key, "g1")
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", one_in(2, PARTS))
 def test_enrolments(part: int) -> None:
     """Pieces of a sound request in other places, and what is none."""
     assert issue.judge(REQUEST.encode(), "g1", GATEWAYS, NOW).key == OWN.public_key
@@ -316,7 +317,7 @@ def try_archives(node: Running, content: str, size: int) -> None:
     node.check()
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", one_in(2, range(4)))
 def test_archives(node: Running, part: int) -> None:
     """Sound frames of any entries."""
     content = st.builds(
@@ -368,7 +369,7 @@ def body_of(call: str, fields: Case, based: bool) -> Case:
     return (BASE if based else {}) | fields
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", one_in(2, PARTS))
 def test_requests(node: Running, part: int) -> None:
     made = st.builds(
         lambda call, fields, based: {"call": call, "body": body_of(call, fields, based)},

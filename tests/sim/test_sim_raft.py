@@ -80,10 +80,10 @@ def test_new_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     seed = secrets.randbelow(1 << 40)
     with capsys.disabled():
         print(f"\nsimulation: seed={seed} steps={STEPS}")
-        print(SEARCH.run(range(seed, seed + 1000), STEPS, seconds=12))
+        print(SEARCH.run(range(seed, seed + 1000), STEPS, seconds=8))
 
 
-@pytest.mark.parametrize("seed", one_in(8, KNOWN_SEEDS))
+@pytest.mark.parametrize("seed", one_in(16, KNOWN_SEEDS))
 def test_seeds_that_found_bugs(seed: int) -> None:
     outcome = attempt(seed, STEPS)
     assert not isinstance(outcome, str), explain(seed, STEPS, outcome)
@@ -123,7 +123,7 @@ MUTANTS = (
 )
 
 
-@pytest.mark.parametrize(("file", "text", "what"), MUTANTS)
+@pytest.mark.parametrize(("file", "text", "what"), one_in(2, MUTANTS))
 def test_a_share_of_the_mutants_is_noticed(file: str, text: str, what: str) -> None:
     """The others: `make sim-mutants`."""
     lines = (mutants.RAFT / file).read_text().splitlines()

@@ -9,6 +9,7 @@ import pytest
 from nats.js.errors import APIError
 
 from tests.edge.jetstream.conftest import Client, JetStreamServer, comparable
+from tests.slow import one_in
 
 LIMIT = 200_000
 CONFIG = """
@@ -49,7 +50,7 @@ async def fill(server: JetStreamServer, streams: list[dict[str, Any]]) -> list[A
 
 @pytest.mark.parametrize("storage", ["file", "memory"])
 @pytest.mark.parametrize("limited", ["node", "account"])
-@pytest.mark.parametrize("streams", STREAMS)
+@pytest.mark.parametrize("streams", one_in(2, STREAMS))
 async def test_a_full_node(tmp_path: Path, streams: str, limited: str, storage: str) -> None:
     config = tmp_path / "server.conf"
     node = LIMIT if limited == "node" else 10 * LIMIT
