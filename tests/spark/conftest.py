@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,8 +34,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures:
             item.add_marker(pytest.mark.timeout(SESSION_SECONDS))
-        if "one_server" in fixtures and "nats-server" in item.name:
+        if "nats-server" in item.name and _once(fixtures):
             item.add_marker(slow)
+
+
+def _once(fixtures: Sequence[str]) -> bool:
+    """Whether a test needs one kind of server in `make test`: what Spark does with rows does not
+    depend on it, and readers and writers are compared without Spark."""
+    if "both_servers" in fixtures:
+        return False
+    return not {"one_server", "spark", "run"}.isdisjoint(fixtures)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,6 +58,11 @@ def all_jvms_quick() -> Iterator[None]:
 def one_server() -> None:
     """For what depends little on the server, beside other tests that read from both of them: with
     nats-server it is slow."""
+
+
+@pytest.fixture
+def both_servers() -> None:
+    """For tests with Spark that show in `make test`, too, what it does with nats-server."""
 
 
 @dataclass

@@ -27,6 +27,7 @@ def telemetry(name: str, count: int) -> list[tuple[str, bytes, None]]:
     ]
 
 
+@pytest.mark.usefixtures("both_servers")
 def test_rows_partitions_and_types(spark: Any, server: Any, fill: Callable) -> None:
     fill("SPARK", [(f"SPARK.{i}", b"%d" % i, {"I": str(i)}) for i in range(200)], delete=(7, 8))
     frame = load(spark, server.options("SPARK", partitions="4", headers="map"))
@@ -195,6 +196,7 @@ def test_an_account_of_rows(spark: Any, server: Any, fill: Callable) -> None:
     assert frame.count() == 11 and account.total == (20, 11, 0, 9, 1)
 
 
+@pytest.mark.usefixtures("both_servers")
 def test_a_streaming_query_goes_on_where_it_was(
     spark: Any, server: Any, fill: Callable, tmp_path: Path
 ) -> None:
@@ -231,6 +233,7 @@ def environment_of_tasks(spark: Any) -> set[str]:
     return set(manager.lookupDataSource("headwater").dataSourceCls().envVars())
 
 
+@pytest.mark.usefixtures("both_servers")
 def test_results_are_written_to_a_stream(
     spark: Any, server: Any, fill: Callable, tmp_path: Path
 ) -> None:

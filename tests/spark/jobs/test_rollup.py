@@ -35,6 +35,7 @@ def messages(name: str) -> list[tuple[str, bytes, None]]:
     return [(f"{name}.x", row, None) for row in rows]
 
 
+@pytest.mark.usefixtures("both_servers")
 def test_numbers_and_proof(spark: Any, server: Any, fill: Callable, tmp_path: Path) -> None:
     fill("ROLL", messages("ROLL"), delete=(3,))
     out = str(tmp_path / "out")

@@ -31,6 +31,7 @@ def bound(largest: int) -> int:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.usefixtures("one_server")
 def test_a_reader_keeps_its_bound(
     request: pytest.FixtureRequest, server: Any, fill: Callable[..., str], case: str
 ) -> None:

@@ -13,6 +13,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from headwater.spark.options import parse_options
 from headwater.spark.write.ledger import STREAM as LEDGER
 from headwater.spark.write.sink import HeadwaterWriter
+from tests.slow import slow
 from tests.spark.conftest import EVERY
 from tests.spark.driver_process import END_S, Driver
 from tests.spark.write.copying_driver import copy
@@ -77,7 +78,7 @@ def copies(server: Any, last: int) -> list[tuple[str, bytes]]:
     return server.run(work)
 
 
-@pytest.mark.usefixtures("one_server")
+@slow
 @pytest.mark.timeout(5 * END_S)
 def test_every_message_once_whenever_a_driver_is_killed(
     server: Any, fill: Callable, spark: Any, driver_folder: Path
