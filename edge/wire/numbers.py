@@ -59,16 +59,20 @@ def put_kept(
     digits: cython.uchar[20]
     n: cython.Py_ssize_t
     if value and value - 1 == kept.value and 48 <= last < 57:
-        kept.text[19] = last + 1
+        last += 1
     elif value + 1 == kept.value and last > 48:
-        kept.text[19] = last - 1
+        last -= 1
     elif value != kept.value or last == 0:
         n = put_number(digits, value)
         kept.start = 20 - n
         memcpy(cython.address(kept.text[20 - n]), digits, n)
+        last = kept.text[19]
     kept.value = value
-    # As many always: that is two moves, and no call.
+    # As many always: that is two moves, and no call. The digit that changes is written behind
+    # them: a processor that reads 16 bytes waits until the one written last is in its cache.
     memcpy(out, cython.address(kept.text[kept.start]), 20)
+    out[19 - kept.start] = last
+    kept.text[19] = last
     return 20 - kept.start
 
 
