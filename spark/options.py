@@ -160,7 +160,14 @@ _KAFKAS = {
     "kafka.ssl.": "tlsCaFile, tlsCertFile and tlsKeyFile, PEM",
     "kafkaconsumer.": "requestTimeout and retryTimeout, seconds",
     "fetchoffset.": "requestTimeout and retryTimeout, seconds",
+    "bootstrap.servers": "servers",
+    "group.id": "nothing: what was read is in the checkpoint",
+    "isolationlevel": "nothing: a message is there for all who read, or not at all",
+    "usedeprecatedoffsetfetching": "nothing: leave it away",
+    "kafka.": "nothing, as it is one of Kafka's client: leave it away",
 }
+#: Positions in the JSON of Kafka's options.
+_KAFKAS_ENDS = {"-2": "earliest", "-1": "latest"}
 #: Units of spans: a letter, or a word as Spark's own options take it.
 _SPAN = re.compile(
     r"(\d{1,8})\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?|)"
@@ -514,6 +521,7 @@ def _start(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise OptionError(
             f"option 'starting' is {text!r}; it takes earliest, latest or a sequence from 1"
+            + _as_kafka(text)
         )
     return int(text)
 
@@ -530,18 +538,36 @@ def _time(options: Mapping[str, str], name: str) -> int | None:
     if moment is None or moment.tzinfo is None:
         raise OptionError(
             f"option '{name}' is {text!r}; it takes a time with its zone, as 2026-11-22T08:00:00Z"
+            + _of_milliseconds(text)
         )
     if moment.year < 1970:
         raise OptionError(f"option '{name}' is {text!r}, before 1970: no message is that old")
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
 
 
+def _of_milliseconds(text: str) -> str:
+    """What Kafka's option of the same name, which takes milliseconds, is here."""
+    if not re.fullmatch(r"\d{11,14}", text):
+        return ""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(text))
+    here = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f". Milliseconds since 1970, as Kafka's source takes, would be {here}"
+
+
 def _end(text: str) -> int | None:
     if text.lower() == "latest":
         return None
     if not text.isdigit():
-        raise OptionError(f"option 'ending' is {text!r}; it takes latest or a sequence")
+        raise OptionError(
+            f"option 'ending' is {text!r}; it takes latest or a sequence{_as_kafka(text)}"
+        )
     return int(text)
+
+
+def _as_kafka(text: str) -> str:
+    """What a position of Kafka's JSON is here, at the end of a sentence."""
+    here = _KAFKAS_ENDS.get(text)
+    return f". What Kafka's source writes as {text} is {here} here" if here else ""
 
 
 def _server(address: str) -> tuple[str, int, bool]:

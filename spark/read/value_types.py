@@ -1,11 +1,13 @@
 """Types of decoded values: from DDL, from sample messages, and for the decoder."""
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
+from pyspark.errors import PySparkException
 from pyspark.sql import types as t
 
 from headwater.spark.errors import OptionError
@@ -74,10 +76,26 @@ def parse_value_schema(text: str) -> "dict[str, DataType]":
     """Field names to types from DDL such as "device string, at struct<lat: double>".
 
     Types are string, long, int, short, byte, double, float, boolean, timestamp and date (RFC
-    3339), decimal(p,s), binary (base64 in JSON), array<…>, map<string,…> and struct<…>. Raises
-    OptionError.
+    3339), decimal(p,s), binary (base64 in JSON), array<…>, map<string,…> and struct<…>. The text of
+    a Spark schema does, too: `schema.json()` and `schema.simpleString()`. Raises OptionError.
     """
-    return _Ddl(text).fields()
+    if text.lstrip().startswith("{"):
+        return _of_json(text)
+    whole = re.fullmatch(r"\s*struct<(.*)>\s*", text, re.DOTALL | re.IGNORECASE)
+    return _Ddl(whole[1] if whole else text).fields()
+
+
+def _of_json(text: str) -> "dict[str, DataType]":
+    """What `schema.json()` wrote."""
+    try:
+        schema = t.StructType.fromJson(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, PySparkException) as e:
+        raise OptionError(f"valueSchema is no JSON of a Spark schema: {e!r}") from e
+    for field in schema.fields:
+        checked_type(field.dataType)
+    if len(set(schema.names)) < len(schema.names):
+        raise OptionError("valueSchema: a name is there twice")
+    return {field.name: plain_type(field.dataType) for field in schema.fields}
 
 
 class _Ddl:

@@ -28,9 +28,29 @@ def test_schema_text() -> None:
     }
 
 
+@pytest.mark.parametrize("form", ["json", "simpleString"])
+def test_the_text_of_a_spark_schema(form: str) -> None:
+    inner = t.StructType([t.StructField("lat", t.DoubleType())])
+    fields = {
+        "id": t.LongType(), "d": t.DecimalType(10, 2), "at": inner,
+        "tags": t.MapType(t.StringType(), t.ArrayType(t.DateType())),
+    }  # fmt: skip
+    schema = t.StructType([t.StructField(*each) for each in fields.items()])
+    assert parse_value_schema(getattr(schema, form)()) == fields
+
+
+FIELD = '{"name":"a","type":"long","nullable":true,"metadata":{}}'
+TWICE = f'{{"type":"struct","fields":[{FIELD},{FIELD}]}}'
+
+
 @pytest.mark.parametrize(
-    "text", ["", "a", "a blob", "a long, a int", "a array<int", "1 long", "a map<int,int>"]
-)
+    "text",
+    [
+        "", "a", "a blob", "a long, a int", "a array<int", "1 long", "a map<int,int>",
+        "{", "{}", '{"type":"struct","fields":[1]}', TWICE, TWICE.replace("long", "void"),
+        "struct<>", '{"type":"struct","fields":[{"name":"a","type":"nothing"}]}',
+    ],
+)  # fmt: skip
 def test_bad_schema_text(text: str) -> None:
     with pytest.raises(OptionError):
         parse_value_schema(text)
