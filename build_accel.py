@@ -134,6 +134,7 @@ COMPILED = (
     "federation/origins/origin_sink.py",
     "hub/routes/route_conn.py",
     "hub/routes/holding_sink.py",
+    "hub/routes/unsent.py",
     "hub/routes/route_interest.py",
 )
 

@@ -25,6 +25,7 @@ from headwater.hub.raft.model.snapshot import Snapshot
 from headwater.hub.raft.raft import Raft
 from headwater.hub.stored.group_store import GroupStore, Naming
 from headwater.hub.streams.adoption import Adoption
+from headwater.hub.streams.held_deliveries import HeldDeliveries
 from headwater.hub.streams.memory_copy import MemoryCopy
 from headwater.hub.streams.stream_group import GroupStatus, StreamGroup
 from headwater.hub.streams.stream_machine import StreamMachine
@@ -102,7 +103,11 @@ class StreamGroups:
         """Whether an account has no JetStream on a node, as that node says."""
         self.is_over: Callable[[int, str], bool] = lambda number, kind: False
         """Whether a node has more of a kind of storage than its limit, as it says."""
-        self.proposals = Proposals(lambda: self.driver.soon())
+        held = HeldDeliveries(
+            jetstream.kernel,
+            lambda: [each for each in self.groups.values() if each.stream is not None],
+        )
+        self.proposals = Proposals(jetstream.kernel, lambda: self.driver.soon(), held.stood)
         self._asking: list[StreamGroup] = []
         """Replicas that are asked for something: in the next round they ask who leads."""
         self._machines: dict[int, StreamMachine] = {}

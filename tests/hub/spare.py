@@ -36,12 +36,12 @@ class Spare:
             f"routes: [{', '.join(routes)}] }}\n"
         )
         self.log = folder / "spare.log"
+        self.program = [str(Path(sys.executable).parent / "headwater")]
 
     def __enter__(self) -> Self:
-        program = Path(sys.executable).parent / "headwater"
         with self.log.open("w") as output:
             self.process = subprocess.Popen(
-                [str(program), "serve", "-c", str(self.config)], stdout=output, stderr=output
+                [*self.program, "serve", "-c", str(self.config)], stdout=output, stderr=output
             )
         return self
 

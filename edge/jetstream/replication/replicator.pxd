@@ -6,7 +6,11 @@ from headwater.edge.storage.log.log_waiters cimport Waiters
 
 cdef class Proposals(Task):
     cdef object soon                    # callable: have `offer` called in this round of the loop
+    cdef object stood                   # callable: others may lead what was handed out in this turn
+    cdef Kernel kernel
     cdef list due                       # Replicators that have something to propose
+    cdef long long until                # monotonic ns: what was handed out in this turn may be sent till then
+    cdef long long until_wall           # the same o'clock
 
 cdef class Replicator:
     cdef Kernel kernel

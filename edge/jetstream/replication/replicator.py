@@ -68,17 +68,31 @@ class Proposals(Task):
     """Proposes what the streams that a node leads have decided. What was read from many sockets at
     once is many turns; it is one entry of each stream, as an entry costs more than a message."""
 
-    def __init__(self, soon: Callable[[], None]):
-        """`soon` has `offer` called when the sockets that are readable now were read."""
+    def __init__(self, kernel: Kernel, soon: Callable[[], None], stood: Callable[[], None]):
+        """`soon` has `offer` called when the sockets that are readable now were read. `stood` is
+        called before anything is sent in a turn that ends when another node may lead a stream
+        which handed out messages in it: the process stood still meanwhile."""
+        self.kernel = kernel
         self.soon = soon
+        self.stood = stood
         self.due = []
+        self.until = self.until_wall = NEVER
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def run(self) -> cython.int:
         """A turn ends."""
+        late: cython.bint
         if self.due:
             self.soon()
+        if self.until != NEVER:
+            late = (
+                self.kernel.monotonic_ns() >= self.until
+                or self.kernel.wall_ns() >= self.until_wall
+            )
+            self.until = self.until_wall = NEVER
+            if late:
+                self.stood()
         return 0
 
     def offer(self) -> None:
@@ -465,6 +479,8 @@ class Replicator:
         """Whether another node may lead by now, `now` on the monotonic clock and `wall` o'clock;
         then `task` is scheduled when this node is known to lead."""
         if now < self.sure_until and wall < self.sure_wall:
+            self.proposals.until = min(self.proposals.until, self.sure_until)
+            self.proposals.until_wall = min(self.proposals.until_wall, self.sure_wall)
             return False
         if task not in self.unsure:
             self.unsure.append(task)
