@@ -12,6 +12,7 @@ import msgspec
 from headwater.edge.jetstream.publish.ingest import IngestSink
 from headwater.hub.streams import absences
 from headwater.hub.streams.absences import Absences
+from headwater.hub.streams.stale_routes import StaleRoutes
 from tests.sim.planted.bug import Bug
 
 
@@ -122,8 +123,9 @@ def _constant(value: Any) -> Any:
 
 SEEDS = 40
 """Each is found within so many seeds of `STEPS` steps, most in a few."""
-RARE = {"refused-in-silence": 120}
-"""But for these: most that is refused is so behind a fault, which would excuse silence, too."""
+RARE = {"refused-in-silence": 120, "asks-nothing-after-a-stop": 120}
+"""But for these: most that is refused is so behind a fault, which would excuse silence, too; nodes
+stand still in a tenth of the runs."""
 _BUGS = (
     Bug(
         "holding-not-told",
@@ -214,6 +216,11 @@ _BUGS = (
         "leading-not-told",
         "a node leads, and other nodes hear of it by chance",
         ((Absences, "_announce_to", _untold(b"leads")),),
+    ),
+    Bug(
+        "asks-nothing-after-a-stop",
+        "deliveries that came while a node stood still go to its clients unasked",
+        ((StaleRoutes, "_begin", _nothing),),
     ),
 )
 BUGS = tuple(replace(bug, seeds=RARE.get(bug.name, SEEDS)) for bug in _BUGS)

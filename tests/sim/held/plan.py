@@ -14,6 +14,7 @@ WORK = (
 GENTLE = (*("handover",) * 8, *("stop",) * 2)
 """What clients notice as a pause, and nothing else."""
 HARD = (*("handover",) * 3, *("stop",), *("kill",) * 4, *("part",) * 3, *("both",))
+ROUGH = ("kill", "part", "both")
 FAULT_PERCENT = 16
 
 
@@ -26,6 +27,8 @@ class Setting:
     storage: str
     listened: bool
     """Whether somebody else listens to the stream's subjects on every node."""
+    standing: bool = False
+    """Whether nodes stand still where they would be killed or parted else."""
     muting: bool = False
     """Whether the words of a leader are held back where two nodes would be parted else."""
 
@@ -40,6 +43,10 @@ def draw(seed: int, count: int) -> tuple[Setting, list[Step]]:
     )
     faults = GENTLE if setting.gentle else HARD
     steps = draw_steps(chance, count, faults, WORK, FAULT_PERCENT, (4, 40, 900))
+    still = SeededRandom(f"motionless {seed}")
+    if not setting.gentle and not setting.listened and still.below(2):
+        stands = [replace(step, kind="stand") if step.kind in ROUGH else step for step in steps]
+        return replace(setting, standing=True), stands
     apart = SeededRandom(f"muted leaders {seed}")
     if setting.gentle or setting.listened or apart.below(3) == 2:
         return setting, steps

@@ -25,6 +25,8 @@ HELD_MAX = 60
 """Messages that a node of the simulation holds."""
 HOLD_S = 2.5
 """That messages wait for a leader, as `docs/CLUSTER.md` says."""
+STAND_S = (1.2, 7.0)
+"""For which a node stands still: others may get what was handed out to its clients."""
 SLACK_S = 0.9
 """That an absence may be older than that: looks, and rounds of a loop."""
 
@@ -58,8 +60,10 @@ class Story:
         self.holding: dict[str, int] = {}
         self.last_pull: Said | None = None
         self.parted: tuple[str, str] | None = None
-        self.stalled: tuple[str, str] | None = None
-        """Parted nodes that do not know."""
+        self.stalled: tuple[str, ...] | None = None
+        """Parted nodes that do not know, or all while one stands still."""
+        self.still: Member | None = None
+        """The node that stands still."""
 
     def run(self) -> Outcome:
         """The whole of it. Raises Violation; `world.trace` says what happened."""
@@ -162,6 +166,8 @@ class Story:
         """After each round: what is held has its bounds."""
         for member in self.members:
             found = member.absences
+            if member is self.still:
+                continue
             if found is None or member.gone:
                 self.leading.discard(member.name)
                 continue
@@ -200,7 +206,8 @@ class Story:
 
     def _member(self, number: int) -> Member | None:
         """One that runs."""
-        up = [member for member in self.members if member.is_up and not member.gone]
+        all_up = [member for member in self.members if member.is_up and not member.gone]
+        up = [member for member in all_up if member is not self.still]
         return up[number % len(up)] if up else None
 
     def _say(self, member: Member, kind: str) -> Said:
@@ -289,7 +296,9 @@ class Story:
 
     def _all_well(self) -> bool:
         """Whether the stream does without any one node."""
-        if self.parted or not all(member.is_up and not member.gone for member in self.members):
+        if self.parted or self.still:
+            return False
+        if not all(member.is_up and not member.gone for member in self.members):
             return False
         leaders = [member for member in self.members if member.leads(STREAM)]
         if len(leaders) != 1:
@@ -308,7 +317,8 @@ class Story:
             self.world.later((step.c % 120) * MS_NS, self._stop, member)
 
     def _stop(self, member: Member) -> None:
-        if not self.calm and all(each.is_up and not each.gone for each in self.members):
+        well = all(each.is_up and not each.gone for each in self.members)
+        if not self.calm and not self.still and well:
             self.book.trouble(loses=True)
             member.stop()
 
@@ -327,14 +337,15 @@ class Story:
                 self.members[(one + offset) % len(NAMES)].crash("kill")
 
     def _leader(self) -> Member | None:
-        leaders = [member for member in self.members if not member.gone and member.leads(STREAM)]
+        running = [each for each in self.members if not each.gone and each is not self.still]
+        leaders = [member for member in running if member.leads(STREAM)]
         return leaders[0] if leaders else None
 
     def _do_part(self, step: Step) -> None:
         """Two nodes do not reach one another. Where somebody else listens they know: what waits on
         a route for a listener may reach that node when it leads, and is taken a second time, as
         with nats-server."""
-        if self.parted:
+        if self.parted or self.still:
             return
         one, other = [name for at, name in enumerate(NAMES) if at != step.a % len(NAMES)]
         self.book.trouble(loses=True)
@@ -357,6 +368,33 @@ class Story:
         self.parted = self.stalled = (name, name)
         self.mesh.mute(name)
         self.world.later((200 + step.c % 3000) * MS_NS, self._join)
+
+    def _do_stand(self, step: Step) -> None:
+        """A node stands still while its client waits for messages."""
+        member = self._member(step.a)
+        if member is None or not self._all_well():
+            return
+        self.changes += 1
+        self._pull(member, 1 + step.b % 8, STAND_S[1])
+        self._publish(member, 1 + step.b % 3)
+        self.world.sleep((step.b % 30) / 1000)
+        if not self._all_well():
+            return
+        least, most = (int(each * 1000) for each in STAND_S)
+        delay_ns = (least + step.c % (most - least)) * MS_NS
+        self.book.trouble(loses=True)
+        self.world.note(f"{member.name} stands still")
+        self.still, self.stalled = member, NAMES
+        member.loop.still_until_ns = self.world.now_ns + delay_ns
+        self.world.later(delay_ns + 1, self._go_on)
+
+    def _go_on(self) -> None:
+        if self.still is None:
+            return
+        self.world.note(f"{self.still.name} goes on")
+        self.book.trouble(loses=False)
+        self.still.loop.still_until_ns = 0
+        self.still = self.stalled = None
 
     def _join(self) -> None:
         if self.parted is not None and self.parted[0] == self.parted[1]:
@@ -381,6 +419,7 @@ class Story:
         world.note("calm")
         self.calm = True
         self._join()
+        self._go_on()
         world.wait(lambda: all(m.node is None or not m.stopping for m in self.members), CALM_S)
         for member in self.members:
             member.start_again()

@@ -84,6 +84,9 @@ class SimLoop(TwinLoop):
         self._changed = False
         self.write_delay_s = 0.0
         """What the device takes for a write and sync of the commit log."""
+        self.still_until_ns = 0
+        """Of the world's time: till then the process stands still, as by SIGSTOP, and its clocks go
+        on."""
         self.ended = False
         """The node is off: what its coroutines do when they are cleared away counts no more."""
 
@@ -255,7 +258,7 @@ class World:
             spins = 0
             due = [loop.next_ns() for loop in self.loops]
             times = [
-                at + loop.clock.started_ns  # type: ignore[attr-defined]
+                max(at + loop.clock.started_ns, loop.still_until_ns)  # type: ignore[attr-defined]
                 for loop, at in zip(self.loops, due, strict=True)
                 if at is not None
             ]
@@ -267,7 +270,7 @@ class World:
     def _run_loops(self) -> bool:
         ran = False
         for loop in list(self.loops):
-            if loop in self.loops and loop.is_ready():
+            if loop in self.loops and loop.still_until_ns <= self.now_ns and loop.is_ready():
                 ran = True
                 loop.run_ready()
                 for action in self.after:
