@@ -25,7 +25,7 @@ SANITIZED_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_cl
 	tests/edge/storage/erase/test_erase.py tests/edge/storage/log \
 	tests/edge/storage/directory
 
-.PHONY: arm64 differ python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet bench-links bench-spark clients client-suite clients-install client-javascript client-go client-rust client-java client-c damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-held sim-jetstream sim-links sim-mutants slow spark-cluster wheels clean
+.PHONY: arm64 differ python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet bench-links bench-spark clients client-suite clients-install client-javascript client-go client-python client-rust client-java client-c damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-held sim-jetstream sim-links sim-mutants slow spark-cluster wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -131,7 +131,7 @@ client-suite: $(STAMP) ext  ## The suite of a client with Headwater as `nats-ser
 	@$(BIN)/python -m tests.clients.client_suite $(DIR) $(CMD)
 
 clients-install: $(STAMP)  ## What the tours need, for the languages whose toolchains are here
-	@$(MAKE) --no-print-directory -k -j2 client-javascript client-go client-rust client-java client-c
+	@$(MAKE) --no-print-directory -k -j2 client-javascript client-go client-python client-rust client-java client-c
 
 client-javascript:
 	@if command -v npm >/dev/null; then cd tests/clients/javascript && npm install --no-fund --no-audit --loglevel=error; fi
@@ -139,7 +139,11 @@ client-javascript:
 client-go:
 	@if command -v go >/dev/null; then cd tests/clients/go && go build -o tour .; fi
 	@if command -v go >/dev/null; then cd tests/clients/orbit && go build -o tour .; fi
+	@if command -v go >/dev/null; then cd tests/clients/go/old && go build -o tour . && go build -modfile=buckets.mod -tags buckets -o buckets .; fi
 	@if command -v go >/dev/null; then GOBIN=$(CURDIR)/tests/clients/tools go install github.com/nats-io/natscli/nats@v0.5.0; fi
+
+client-python:  # An old release, beside the one that the tests use.
+	@$(BIN)/python -m pip install -q --no-deps --upgrade --target build/old-nats-py nats-py==2.0.0
 
 client-c:  # The library is the package libnats-dev of Debian.
 	@if test -e /usr/include/nats/nats.h && command -v gcc >/dev/null; then cd tests/clients/c && gcc -Wall -o tour tour.c -lnats; fi
