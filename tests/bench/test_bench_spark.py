@@ -11,7 +11,7 @@ from bench.spark.rows import ROWS, Figure
 from tests.jvms import quick_jvms
 from tests.slow import one_in
 
-FIGURES = (19, 20)
+FIGURES = (21, 22)
 """The second where the system lets a share of the cores be given."""
 LIMIT_S = 400
 
