@@ -7,6 +7,8 @@ from cython.cimports.headwater.edge.storage.log.commit_thread import BLOCK_BYTES
 
 # Where more than this is still to come, one block more or less does not matter.
 MORE_MAX = cython.declare(cython.double, 8 * BLOCK_BYTES)
+# A message of which so much is expected at least comes in time; a mean has rounding.
+SURE = cython.declare(cython.double, 0.1)
 
 
 @cython.cfunc
@@ -41,7 +43,8 @@ def fits_best(
     if size <= once or records <= 0 or more > MORE_MAX:
         return False
     mean = cython.cast(cython.double, size - once) / records
-    expected = cython.cast(cython.int, more / mean + 0.5)
+    # Rounded down: one that comes too late leaves the batch with the worse of both.
+    expected = cython.cast(cython.int, more / mean + SURE)
     now = cost(size, records, footers)
     for count in range(1, expected + 1):
         if cost(size + count * mean, records + count, footers) < now:

@@ -50,3 +50,11 @@ def test_what_is_there_once_counts_no_record() -> None:
     once, each = 93, 216
     assert fits_best(once + 8 * each, 8, 208, 2.0 * each, once)
     assert not fits_best(once + 7 * each, 7, 208, 3.0 * each, once)
+
+
+def test_a_message_that_may_come_too_late_is_not_waited_for() -> None:
+    """Nine have come, each as long after the one before. The tenth is due in time and would cost a
+    block of its own; with the eleventh all would cost less, but that is due too late."""
+    once, each = 64, 232
+    assert fits_best(once + 9 * each, 9, 208, 1.5 * each, once)
+    assert not fits_best(once + 9 * each, 9, 208, 2.0 * each, once)
