@@ -460,8 +460,13 @@ class Conn(Output):
     @property
     def active_ns(self) -> int:
         """When bytes came in or went out last, ns since the epoch by the wall clock of now."""
+        return self.kernel.wall_ns() - self.idle_ns
+
+    @property
+    def idle_ns(self) -> int:
+        """How long ago bytes came in or went out last, in ns that have passed."""
         passed: int = self.kernel.monotonic_ns() - max(self.received_ns, self.progress_ns)
-        return self.kernel.wall_ns() - passed
+        return passed
 
     @cython.ccall
     def close(self, reason: str):

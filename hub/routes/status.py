@@ -1,6 +1,5 @@
 """One route as /routez shows it."""
 
-import time
 from typing import Any
 
 from headwater.edge.facts.moments import duration, rfc3339, uptime
@@ -11,9 +10,9 @@ from headwater.hub.routes.session import RouteSession, SubjectLists
 def describe(conn: RouteConn, started_ns: int, opened_ns: int, now_ns: int) -> dict[str, Any]:
     """The fields of nats-server's /routez. `started_ns` is when the route began, since 1970; at
     `opened_ns` the monotonic clock began to count, which now says `now_ns`: setting the wall clock
-    does not change how long it is up."""
+    does not change how long it is up or idle."""
     session: RouteSession = conn.session
-    last_ns = max(started_ns, conn.active_ns)
+    idle_ns = min(now_ns - opened_ns, conn.idle_ns)
     shown: dict[str, Any] = {
         "rid": conn.cid,
         "remote_id": session.peer.server_id,
@@ -23,10 +22,10 @@ def describe(conn: RouteConn, started_ns: int, opened_ns: int, now_ns: int) -> d
         "ip": session.address[0],
         "port": session.address[1],
         "start": rfc3339(started_ns),
-        "last_activity": rfc3339(last_ns),
+        "last_activity": rfc3339(conn.kernel.wall_ns() - idle_ns),
         "rtt": duration(conn.rtt_ns),
         "uptime": uptime((now_ns - opened_ns) / 1e9),
-        "idle": uptime((time.time_ns() - last_ns) / 1e9),
+        "idle": uptime(idle_ns / 1e9),
     }
     for name, rules in (("import", session.peer.imports), ("export", session.peer.export)):
         if rules is not None:

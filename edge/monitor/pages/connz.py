@@ -83,8 +83,10 @@ class _Row:
         self.stop_ns: int = 0 if closed is None else nanoseconds(closed.stop)
         self.sub_count: int = len(conn.subs) if closed is None else closed.sub_count
         self.reason: str = "" if closed is None else closed.reason
-        # Where the wall clock was set back, the start is ahead of now.
-        self.last_ns: int = max(min(self.start_ns, self.stop_ns or now_ns), conn.active_ns)
+        self.last_ns: int = max(self.start_ns, conn.active_ns)
+        if self.start_ns > (self.stop_ns or now_ns):
+            # The wall clock was set back: only what has passed since tells.
+            self.last_ns = min(conn.active_ns, self.stop_ns or now_ns)
         self._lived_ns: int = self.detail.get("lived_ns", 0)
         if closed is None:
             self._lived_ns = node.kernel.monotonic_ns() - self.detail.get("opened_ns", 0)
