@@ -1,7 +1,7 @@
 # A connection whose urgent frames go ahead of its bulk. See lanes.py.
 from headwater.edge.broker.conn cimport Conn
 from headwater.edge.broker.senders cimport Senders
-from headwater.edge.broker.socket_share cimport SocketShare
+from headwater.edge.broker.socket_share cimport LineWindow, SocketShare
 from headwater.edge.kernel.kernel cimport Endpoint
 
 cdef class LanedConn(Conn):
@@ -14,6 +14,7 @@ cdef class LanedConn(Conn):
     cdef long long bulk_in              # bytes of bulk that were queued since it is there
     cdef Senders senders                # whose messages may be bulk; None: nobody's
     cdef SocketShare share              # what the system may hold; None: what it likes
+    cdef readonly LineWindow line       # what may be on its way; None: what the peer asks for
     cdef Endpoint gate                  # consumers of this node wait here for their turn
     cdef long long delivered            # bytes that these sent, since `held_until` was set
     cdef long long held_until           # they wait until so many bytes of bulk have nearly gone
@@ -21,6 +22,9 @@ cdef class LanedConn(Conn):
     cdef int hold_deliveries(self, Py_ssize_t n, Endpoint sender) except -1
     cdef bint holds(self) noexcept
     cdef Py_ssize_t bulk_waiting(self) noexcept
+    cdef int fit_line(self) except -1
+    cdef int hold_bulk(self) except -1
+    cdef bint is_own_pong(self) except -1
     cdef int change_lanes(self) except -1
     cdef unsigned char* reserve(self, Py_ssize_t need, bint in_bulk) except *
     cdef int keep(self, Py_ssize_t n, bint in_bulk) except -1

@@ -11,7 +11,7 @@ from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython.cimports.headwater.edge.broker.conn import Conn
 from cython.cimports.headwater.edge.broker.output import UNBOUNDED
 from cython.cimports.headwater.edge.broker.senders import Senders
-from cython.cimports.headwater.edge.broker.socket_share import SocketShare
+from cython.cimports.headwater.edge.broker.socket_share import LineWindow, SocketShare
 from cython.cimports.headwater.edge.kernel.kernel import Endpoint
 from cython.cimports.headwater.edge.wire.numbers import parse_size
 from cython.cimports.libc.stdlib import free, malloc
@@ -22,6 +22,8 @@ LANE_SPARE = cython.declare(cython.Py_ssize_t, 4 << 10)
 # Pieces of a large frame: at least so many bytes, or a sixteenth of a second's.
 PIECE_MIN = cython.declare(cython.Py_ssize_t, 4 << 10)
 PIECES = cython.declare(cython.Py_ssize_t, 4)
+# Where so many bytes may be on their way, no frame is cut.
+UNCUT = cython.declare(cython.longlong, 128 << 10)
 # A line goes ahead of so many urgent bytes at most: a peer may ask for such lines without end.
 URGED_MAX = cython.declare(cython.Py_ssize_t, 1 << 20)
 
@@ -43,9 +45,17 @@ class LanedConn(Conn):
         self.share.begin(rate, sock)
         self.most = self.share.most
 
+    def bound_line(self) -> None:
+        """Bound the bulk that is on its way along the line: the peer answers a PING ahead of all
+        else."""
+        if self.share is not None and self.line is None:
+            self.line = LineWindow()
+
     def unbind(self) -> None:
         """As of Output."""
         Conn.unbind(self)
+        self.line = None
+        self.held = False
         if self.share is not None:
             self.share.release(self.sock)
             self.share = None
@@ -92,6 +102,8 @@ class LanedConn(Conn):
         self.count_queued(n)
         if not in_bulk:
             self.advance(n)
+        elif self.held:
+            self.hold_bulk()
         return 0
 
     @cython.ccall
@@ -203,14 +215,63 @@ class LanedConn(Conn):
         return max(0, self.out_end - max(self.out_start, self.lane_end))
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def fit_line(self) -> cython.int:
+        """After sending, or an answer of the peer: mark what has gone, and hold bulk if as much is
+        on its way as may be."""
+        gone: cython.longlong = self.bulk_in - self.bulk_waiting()
+        left: cython.longlong
+        if self.line.wants_mark(gone):
+            self.line.mark(gone, self.kernel.monotonic_ns())
+            self.urge(b"PING\r\n")
+        left = self.line.left(gone)
+        self.held = left <= 0
+        if self.held:
+            self.hold_bulk()
+        self.most = self.share.most if self.share.bounds() else UNBOUNDED
+        if left < UNCUT:
+            self.most = min(self.most, max(PIECE_MIN, left))
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def hold_bulk(self) -> cython.int:
+        """Set bulk apart, but for the frame that has begun."""
+        if self.bulk_start < self.bulk_end or self.out_start == self.out_end:
+            return 0
+        self.find_boundary()
+        self.part(min(max(self.boundary, self.lane_end), self.out_end), self.out_end)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def is_own_pong(self) -> cython.bint:
+        """Whether a PONG answers a mark; bulk goes on if it may."""
+        held: cython.bint = self.held
+        mine: cython.bint
+        if self.line is None:
+            return False
+        mine = self.line.answered(self.kernel.monotonic_ns())
+        self.fit_line()
+        if held and not self.held:
+            self.kernel.queue_send(self)
+        return mine
+
+    @cython.cfunc
     @cython.exceptval(check=False)
     def cut_at(self, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Bytes of the pieces of a frame of bulk, `n` bytes, which is not to hold up a slow line;
         0: it need not be cut."""
         size: cython.Py_ssize_t
-        if self.share is None or not self.share.bounds():
+        most: cython.longlong
+        if self.share is None:
             return 0
-        size = max(PIECE_MIN, self.share.most // PIECES)
+        most = self.share.most
+        if self.line is not None:
+            most = min(most, self.line.window)
+        if most >= UNCUT:
+            return 0
+        size = max(PIECE_MIN, most // PIECES)
         return size if n > 2 * size else 0
 
     # --- frames out --------------------------------------------
@@ -219,7 +280,7 @@ class LanedConn(Conn):
     @cython.exceptval(-1, check=False)
     def next_lane(self) -> cython.bint:
         """The lane has been sent: go on with the bulk that stands apart, if any does."""
-        if self.bulk_start == self.bulk_end:
+        if self.bulk_start == self.bulk_end or self.held:
             return False
         self.change_lanes()
         free(self.bulk)
@@ -239,11 +300,16 @@ class LanedConn(Conn):
     @cython.exceptval(-1, check=False)
     def finish_send(self) -> cython.int:
         """As of Conn; an empty buffer begins anew."""
+        if self.line is not None:
+            self.fit_line()
         Conn.finish_send(self)
         if self.share is not None:
-            if self.pending:
+            if self.held:
+                self.share.emptied()
+            elif self.pending:
                 self.share.left(self.passed, self.progress_ns, self.sock)
-                self.most = self.share.most if self.share.bounds() else UNBOUNDED
+                if self.line is None:
+                    self.most = self.share.most if self.share.bounds() else UNBOUNDED
             else:
                 self.share.emptied()
                 self.delivered = 0

@@ -228,6 +228,12 @@ class Link(LanedConn):
         self.pieces = Pieces()
         self.halts = Halts(kernel, ON_THE_WAY)
 
+    def know_pieces(self, known: bool) -> None:
+        """Whether the peer knows frames in pieces. Such a peer also says at once what has come."""
+        self.in_pieces = known
+        if known:
+            self.bound_line()
+
     # --- in ----------------------------------------------------
 
     @cython.cfunc
@@ -696,6 +702,8 @@ class Link(LanedConn):
             self.urge(b"PONG\r\n")
         elif head == b"PONG":
             self.pings_out = 0
+            if self.is_own_pong():
+                return 0
             if self.pinged_ns:
                 self.rtt_ns = self.kernel.monotonic_ns() - self.pinged_ns
                 self.pinged_ns = 0
@@ -761,6 +769,8 @@ class Link(LanedConn):
         """Ask the peer for a sign of life, ahead of what waits, or `behind` what it must know
         before."""
         self.pings_out += 1
+        if self.line is not None:
+            self.line.other_ping()
         self.pinged_ns = self.kernel.monotonic_ns()
         if behind:
             self.queue(b"PING\r\n")

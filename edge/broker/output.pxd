@@ -19,6 +19,7 @@ cdef class Output(Endpoint):
     cdef object wire                    # bytearray of filtered bytes on their way; None without filter
     cdef Py_ssize_t kept                # a buffer that grew beyond this is given back when it is empty
     cdef bint writing
+    cdef readonly bint held             # what waits behind `out` may not be sent yet
     cdef public bint overtaken          # slow and without progress: producers no longer wait for it
     cdef readonly Py_ssize_t max_pending
     cdef Py_ssize_t high_water          # queued bytes above which producers wait

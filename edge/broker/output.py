@@ -313,10 +313,13 @@ class Output(Endpoint):
             elif self.out_capacity > self.kept and not self.returning:
                 self.returning = True
                 self.loop.call_later(REUSE_S, self.give_back)
-        if self.pending and not self.writing:
+        more: cython.bint = self.pending > 0
+        if self.held and self.out_start == self.out_end and not self.wire:
+            more = False
+        if more and not self.writing:
             self.writing = True
             self.loop.add_writer(self.fd, self.on_writable)
-        elif not self.pending and self.writing:
+        elif not more and self.writing:
             self.writing = False
             self.loop.remove_writer(self.fd)
         if self.waiters and self.pending <= self.high_water >> 2:

@@ -3,10 +3,14 @@
 What the socket has taken cannot be overtaken any more. On a fast line it has to hold much, so that
 the line does not wait for this node; on a slow one the same amount is a delay of many seconds. So
 it goes by the rate at which the socket takes bytes while it is full.
+
+A line may hold much more behind the socket: a modem, a satellite, a relay. There a PING comes back
+late. So bulk that no PONG has confirmed is bounded by what both ways carry in three seconds.
 """
 
 import contextlib
 import socket
+from collections import deque
 
 import cython
 
@@ -27,6 +31,16 @@ WATCH_NS = cython.declare(cython.longlong, 250_000_000)
 WATCH_LEAST_NS = cython.declare(cython.longlong, 5_000_000)
 WATCH_SHARES = cython.declare(cython.longlong, 8)
 SECOND = cython.declare(cython.longlong, 1_000_000_000)
+# Bulk on its way along a line: at first, at least, and so much that it is not bounded.
+LINE_FIRST = cython.declare(cython.longlong, 16 << 10)
+LINE_MIN = cython.declare(cython.longlong, 8 << 10)
+# A PING follows so many bytes of bulk, and at least an eighth of what may be on its way.
+MARK_BYTES = cython.declare(cython.longlong, 4 << 10)
+MARKS = cython.declare(cython.longlong, 8)
+# How late a PONG may come, both ways together; at half of that, more may be on its way.
+LATE_NS = cython.declare(cython.longlong, 3_000_000_000)
+# A PONG within this tells of a line that carries more, however little was on its way.
+SOON_NS = cython.declare(cython.longlong, 50_000_000)
 NOT_SENT = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 
 
@@ -99,3 +113,74 @@ class SocketShare:
         if NOT_SENT is not None:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, NOT_SENT, self.most)
+
+
+@cython.cclass
+class LineWindow:
+    """Bulk that the line has and the peer has not confirmed. Positions are bytes of bulk that have
+    gone to the socket since the link began."""
+
+    def __init__(self):
+        self.window = LINE_FIRST
+        self.asked = deque()
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def left(self, gone: cython.longlong) -> cython.longlong:
+        """How much more bulk may go; LINE_MAX when it is not bounded."""
+        if self.window >= LINE_MAX:
+            return LINE_MAX
+        return self.window - (gone - self.confirmed)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def wants_mark(self, gone: cython.longlong) -> cython.bint:
+        """Whether a PING should follow what has gone."""
+        if gone - self.marked >= max(MARK_BYTES, self.window // MARKS):
+            return True
+        return not self.marks and gone > self.marked and self.left(gone) <= 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def mark(self, gone: cython.longlong, now: cython.longlong) -> cython.int:
+        """A PING follows what has gone."""
+        self.marked = gone
+        self.marks += 1
+        self.asked.append((gone, gone - self.confirmed, now))
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def other_ping(self) -> cython.int:
+        """A PING for something else is on its way."""
+        self.asked.append(None)
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def answered(self, now: cython.longlong) -> cython.bint:
+        """A PONG came: whether it answers a mark."""
+        at: cython.longlong
+        outstanding: cython.longlong
+        asked: cython.longlong
+        late: cython.longlong
+        found: tuple = self.asked.popleft() if self.asked else None
+        if found is None:
+            return False
+        at, outstanding, asked = found
+        self.marks -= 1
+        late = now - asked
+        if late > LATE_NS:
+            if at > self.shrunk:
+                self.shrunk = self.marked
+                fits: cython.double = min(outstanding, self.window)
+                fits *= LATE_NS / cython.cast(cython.double, late)
+                self.window = max(LINE_MIN, cython.cast(cython.longlong, fits))
+        elif (
+            self.window < LINE_MAX
+            and late < LATE_NS // 2
+            and (outstanding * 2 > self.window or late < SOON_NS)
+        ):
+            self.window += at - self.confirmed
+        self.confirmed = at
+        return True

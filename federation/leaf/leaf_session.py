@@ -357,7 +357,7 @@ class HubSession(LeafSession):
         conn.spoke = bool(fields.get("is_hub"))
         conn.headers = conn.headers and bool(fields.get("headers"))
         conn.holds_back = level_of(fields) >= 1
-        conn.in_pieces = level_of(fields) >= PIECES_LEVEL
+        conn.know_pieces(level_of(fields) >= PIECES_LEVEL)
         self.isolated = bool(fields.get("isolate"))
         self._denied = fields.get("deny_pub")
         self._admit(conn, identity)
@@ -465,7 +465,7 @@ class SpokeSession(LeafSession):
         conn.cluster = cluster.encode()
         conn.headers = conn.headers and bool(fields.get("headers"))
         conn.holds_back = level_of(fields) >= 1
-        conn.in_pieces = level_of(fields) >= PIECES_LEVEL
+        conn.know_pieces(level_of(fields) >= PIECES_LEVEL)
         self.max_payload = size_of(fields.get("max_payload"))
         self._set_rules(fields)
         try:

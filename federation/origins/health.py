@@ -73,6 +73,8 @@ class Health:
         self._behind_since = 0.0
         self._begun_ts = 0
         self._counted = 0
+        self._clock_ahead = 0
+        """The clock of the origin's times less that of the loop, in ns."""
 
     # --- what the follower tells ------------------------------------------------------------------
 
@@ -83,6 +85,7 @@ class Health:
         self._quiet = False
         self._begun_ts = sink.last_ts
         self._counted = 0
+        self._clock_ahead = sink.kernel.clock() - self._passed_ns(sink)
         self.said(pending)
 
     def end(self) -> None:
@@ -107,7 +110,13 @@ class Health:
             return
         self.rate = 0.7 * self.rate + 0.3 * (sink.messages - self._counted) / seconds
         self._counted = sink.messages
+        # A message from the future: the clock was behind when the consumer began.
+        self._clock_ahead = max(self._clock_ahead, int(sink.last_ts) - self._passed_ns(sink))
         self._set_behind(sink, self._lag(sink))
+
+    @staticmethod
+    def _passed_ns(sink: "OriginSink") -> int:
+        return int(sink.kernel.loop.time() * 1e9)
 
     def hears(self, anything: bool) -> None:
         """Whether the consumer still shows that it lives: without, what it said holds no more."""
@@ -176,8 +185,9 @@ class Health:
             return round(lag * float(sink.bytes_stored) / float(sink.messages))
         return round(lag * self.message_bytes) if self.message_bytes else None
 
-    def oldest_s(self, now_ns: int) -> float | None:
-        """Age of the oldest message that is missing, at most; None when nobody can tell."""
+    def oldest_s(self) -> float | None:
+        """Age of the oldest message that is missing, at most; None when nobody can tell. A step of
+        the wall clock does not change it: what has passed since the consumer began counts."""
         lag, sink = self.lag(), self.sink
         if not lag or sink is None:
             return None if lag is None else 0.0
@@ -185,6 +195,7 @@ class Health:
         if sink.last_ts == self._begun_ts:
             # Nothing came since: the messages may be any age, but have been missed this long.
             return watched
+        now_ns = self._passed_ns(sink) + self._clock_ahead
         return max(0.0, (now_ns - int(sink.last_ts)) / 1e9)
 
     def eta_s(self) -> float | None:
@@ -194,9 +205,9 @@ class Health:
             return None if lag is None else 0.0
         return lag / self.rate if self.rate > 0.01 else None
 
-    def report(self, now_ns: int) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """All of it, as INFO and monitoring show it; None is unknown."""
-        oldest, eta = self.oldest_s(now_ns), self.eta_s()
+        oldest, eta = self.oldest_s(), self.eta_s()
         return {
             "state": self.state,
             "cause": "" if self.state in WELL else self.kept_out or self.cause,

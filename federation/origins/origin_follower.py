@@ -154,6 +154,8 @@ class OriginFollower:
         self._quiet_tries = 0
         self._progress = (0, 0)
         self._progressed = self._begun = self._check_at = 0.0
+        self._came_at = -SILENCE_S
+        """When a part of a large message came last."""
         self._round_s = 0.0
         """That the last answer of the origin to such a request took, or was waited for."""
         self._asked_again = False
@@ -534,7 +536,10 @@ class OriginFollower:
             self._restart("the link by which it came has ended")
             return
         arrived = sink.arriving()
-        large = arrived > self._progress[1] > 0
+        if arrived > self._progress[1] > 0:
+            self._came_at = now
+        # Between two messages, or while something else has its turn, none is in the midst.
+        large = now - self._came_at < SILENCE_S
         if sink.dseq != self._progress[0] or large:
             self._progressed = now
             self._quiet_tries = 0
@@ -604,7 +609,7 @@ class OriginFollower:
             self._announced = self.health.state
             kept = ("kind", "origin", "external")
             named = {key: value for key, value in self.status().items() if key in kept}
-            report = {**named, **self.health.report(self.stream.kernel.clock())}
+            report = {**named, **self.health.report()}
             self.stream.node.advisories.origin_state(self.stream, report)
 
     def _stall(self) -> None:
@@ -726,7 +731,7 @@ class OriginFollower:
         """How far this follower is, as INFO shows it, and the report of its health."""
         sink, health = self.sink, self.health
         error = self.error
-        report = health.report(self.stream.kernel.clock())
+        report = health.report()
         if report["cause"] not in ("", NEW) and error is None:
             error = {"code": 503, "err_code": 0, "description": report["cause"]}
         active = -1
@@ -753,7 +758,7 @@ class OriginFollower:
             "kind": "mirror" if self.mirror else "source",
             "origin": self.source.name,
             "external": self.source.external.api if self.source.external is not None else "",
-            **self.health.report(self.stream.kernel.clock()),
+            **self.health.report(),
             "sequence": sink.sseq if sink is not None else self.place.seq,
             "well": self.health.state in WELL,
             "stalled": self.health.stalled,

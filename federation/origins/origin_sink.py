@@ -383,7 +383,7 @@ class OriginSink(Sink):
         if self.via is None or self.via.kind != KIND_LEAF or self.via.closed:
             return 0
         conn = cython.cast(Conn, self.via)
-        return conn.read_bytes if conn.buffered_len else 0
+        return conn.read_bytes if conn.midway else 0
 
     def silent_ns(self) -> int:
         """How long nothing was heard, in ns: right to a second for who asks every second, so that

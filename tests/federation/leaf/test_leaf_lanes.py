@@ -17,6 +17,8 @@ PENDING_MAX = 64 << 20
 SLOW = 8000
 """Bytes a second of 64 kbit/s."""
 PIECE = 4 << 10
+FIRST = 16 << 10
+"""What a line has at first of bulk that nobody has confirmed."""
 URGED_MAX = 1 << 20
 """Lines go ahead of so many bytes that are urgent themselves."""
 
@@ -242,3 +244,39 @@ async def test_a_request_waits_for_a_piece_of_a_message_alone() -> None:
             await asyncio.sleep(0)
         assert far.got == [(b"plain", b"", b"", b"asked")]
         assert passed < 5 * PIECE
+
+
+async def test_bulk_waits_until_the_peer_confirms_what_is_on_its_way() -> None:
+    """A line takes all that it gets, and holds it: the link gives it little before the peer says
+    that it has come, and what is urgent still goes at once."""
+    with slow_link(filtered=False) as (link, theirs):
+        link.conn.share_line(link.conn.sock, 0)
+        link.conn.know_pieces(True)
+        for _ in range(40):
+            link.account.send(b"$JS.M.x", bytes(60_000), reply=ACK)
+        link.kernel.turn()
+        held = await rest_of(theirs)
+        assert FIRST <= len(held) < FIRST + 3 * PIECE
+        assert link.conn.held and not link.conn.waiting and link.conn.pending > 2_000_000
+        asked = held.count(b"PING\r\n")
+        link.account.send(b"plain", b"asked")
+        link.kernel.turn()
+        assert await rest_of(theirs) == b"LMSG plain 5\r\nasked\r\n"
+        passed = 0
+        while asked:
+            link.conn.feed(b"PONG\r\n" * asked)
+            link.kernel.turn()
+            came = await rest_of(theirs)
+            asked, passed = came.count(b"PING\r\n"), passed + len(came)
+        assert link.conn.pending == 0 and passed > 2_300_000
+        assert link.conn.line.window > 1 << 20  # answers came at once: it grew
+
+
+async def rest_of(theirs: socket.socket) -> bytes:
+    """All that comes by a socket until nothing does."""
+    got = b""
+    while came := drained(theirs, 1 << 20):
+        got += came
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    return got

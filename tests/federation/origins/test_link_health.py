@@ -1,10 +1,15 @@
 """What is said of mirrors and sources while links and origins are not well."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
+from bench.faults.set_clock import SetClock
+from bench.links.lab import Hub, ask, connected, fill, holds
+from bench.links.lab import Line as Relay
 from headwater.edge.monitor.metrics import metrics
 from headwater.edge.monitor.pages.healthz import HealthzOptions, healthz
 from headwater.federation.origins import origin_driver, origin_follower
@@ -72,7 +77,7 @@ async def test_lag_is_counted_against_the_origin(lab: Lab) -> None:
         lambda: health.rate > 10 and abs((health.lag() or 0) - missing()) < 200,
         "the lag is the origin's",
     )
-    report = health.report(made.edge.kernel.clock())
+    report = health.report()
     assert report["pending_bytes"] > 500_000
     assert report["eta_seconds"] > 1
     assert 0 < report["oldest_pending_seconds"] < 60
@@ -134,15 +139,16 @@ async def test_a_link_that_ended_is_told_at_once(lab: Lab) -> None:
 async def test_an_origin_that_hears_nothing_hides_what_it_has(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line passes nothing from the edge to the hub, and everything back. So the origin waits
-    for an answer to flow control, and tells by its heartbeats that it does, and no more."""
+    """The line passes only signs of life from the edge to the hub, and everything back. So the
+    origin waits for an answer to flow control, and tells by its heartbeats that it does, and no
+    more."""
     monkeypatch.setattr(origin_follower, "INFO_TIMEOUT_S", 1.0)
     made = await line(lab)
     await made.publish("BULK", 10, 1000)
     await made.mirror("COPY", "BULK")
     follower, store = made.follower("COPY"), made.store("COPY")
     await until(lambda: store.messages == 10 and follower.health.state == "live", "it is live")
-    made.wire.alter = lambda data: b""
+    made.wire.alter = lambda data: b"PONG\r\n" * data.count(b"PONG\r\n")
     js = (await lab.client(client_port(made.hub))).jetstream()
     while not follower._asked_again:
         last = (await js.publish("bulk", bytes(100_000))).seq
@@ -263,7 +269,7 @@ async def test_a_rule_that_only_the_origin_knows_is_denied(
     driver: Any = hub.jetstream.accounts["$G"].streams["COPY"].origin_driver
     follower = driver.followers[0]
     await until(lambda: follower.health.state == "denied", "it is told", 60)
-    assert "a rule on its side may keep it out" in follower.health.report(0)["cause"]
+    assert "a rule on its side may keep it out" in follower.health.report()["cause"]
     seen = follower.recreations
     await until(
         lambda: follower.health.state != "denied" or follower.recreations > seen,
@@ -290,3 +296,27 @@ async def test_a_link_is_given_time_to_say_what_it_asks_for(
     monkeypatch.setattr(origin_driver, "SETTLED_S", 0.0)
     await until(lambda: follower.health.state == "denied", "the rule is named")
     assert "'hub' is linked, but asks for no such requests" in follower.health.cause
+
+
+async def test_a_clock_that_is_set_changes_no_age(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The age of what is missing is what has passed, also where the gateway's clock jumps."""
+    clock = SetClock(tmp_path)
+    with Hub("ours") as hub:
+        await fill(hub.server, ["BULK"], 1500, 1000)
+        async with Relay(hub.leaf_port, 200_000) as relay:
+            for name, value in clock.environment:
+                monkeypatch.setenv(name, value)
+            edge = hub.edge("ours", port=relay.port, more=", compression: off")
+            client = await connected(edge)
+            mirror = {"name": "BULK", "external": {"api": "$JS.hub.API"}}
+            await ask(client, "$JS.API.STREAM.CREATE.COPY", {"name": "COPY", "mirror": mirror})
+            await holds(client, "COPY", 20)
+            for hours in (5, -5):
+                clock.set(hours * 3600)
+                info = await ask(client, "$JS.API.STREAM.INFO.COPY")
+                told = json.loads(info["config"]["metadata"]["_headwater.mirror"])
+                assert told["pending_messages"] > 0
+                assert 0 < told["oldest_pending_seconds"] < 600, hours
+            await client.close()
