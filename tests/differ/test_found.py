@@ -427,6 +427,11 @@ HISTORIES: dict[str, list[Step]] = {
             ("Nats-Schedule-Target", target), ("Nats-Schedule-Source", source)]}
             for target in ("x", "%.*", "%.c") for source in ("%.*", "x", "y", "%.b", "%.a")),
     ],
+    "heartbeats of which twice as much is no number": [
+        STREAM, consumer(),
+        *(asking(json.dumps({"expires": SECOND // 10, "id": "x", "idle_heartbeat": 2**up - less}))
+            for up, less in ((62, 1), (62, 0), (63, 1))),
+    ],
     "counters that tell nothing of their sources, or no JSON": [
         api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "allow_direct": True,
             "allow_msg_counter": True}),

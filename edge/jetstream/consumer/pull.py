@@ -16,6 +16,8 @@ from headwater.edge.jetstream.model.bounds import span
 
 # Requests without a group come after all that have a priority.
 UNGROUPED = cython.declare(cython.int, 1 << 30)
+# Twice this many nanoseconds are no 64-bit number any more.
+WRAPS_NS = 1 << 62
 SPACES = b" \t\r\n\v\f"
 
 
@@ -87,7 +89,8 @@ def parse_request(
     request.no_wait = found.no_wait
     request.expires = now + span(found.expires) if found.expires else 0
     if found.idle_heartbeat > 0:
-        if found.idle_heartbeat * 2 > found.expires:
+        # As nats-server has it: twice 2^62 ns and more is below zero there.
+        if found.idle_heartbeat < WRAPS_NS and found.idle_heartbeat * 2 > found.expires:
             raise ValueError("heartbeat value too large")
         request.heartbeat = span(found.idle_heartbeat)
         request.heartbeat_at = now + request.heartbeat
