@@ -18,6 +18,7 @@ cdef class LineWindow:
     cdef readonly long long window      # bytes of bulk that may be on their way
     cdef long long confirmed            # position up to which the peer has all bulk
     cdef long long marked               # position that the newest mark follows
+    cdef long long distance_ns          # of the soonest answer to a mark, and at most DISTANCE_MAX_NS
     cdef long long shrunk               # marks up to this position were asked before it shrank
     cdef int marks                      # marks without an answer
     cdef object asked                   # PINGs without an answer, in order: a mark each, or None

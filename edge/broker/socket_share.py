@@ -5,7 +5,8 @@ the line does not wait for this node; on a slow one the same amount is a delay o
 it goes by the rate at which the socket takes bytes while it is full.
 
 A line may hold much more behind the socket: a modem, a satellite, a relay. There a PING comes back
-late. So bulk that no PONG has confirmed is bounded by what both ways carry in three seconds.
+late. So bulk that no PONG has confirmed is bounded by what both ways carry in three seconds, and
+in the time that they take when they are empty.
 """
 
 import contextlib
@@ -37,8 +38,10 @@ LINE_MIN = cython.declare(cython.longlong, 8 << 10)
 # A PING follows so many bytes of bulk, and at least an eighth of what may be on its way.
 MARK_BYTES = cython.declare(cython.longlong, 4 << 10)
 MARKS = cython.declare(cython.longlong, 8)
-# How late a PONG may come, both ways together; at half of that, more may be on its way.
+# How late a PONG may come, both ways together; at half of that, more may be on its way. Both are
+# counted from the distance of the peer: the soonest PONG, and at most as much.
 LATE_NS = cython.declare(cython.longlong, 3_000_000_000)
+DISTANCE_MAX_NS = cython.declare(cython.longlong, 2_500_000_000)
 # A PONG within this tells of a line that carries more, however little was on its way.
 SOON_NS = cython.declare(cython.longlong, 50_000_000)
 NOT_SENT = getattr(socket, "TCP_NOTSENT_LOWAT", None)
@@ -122,6 +125,7 @@ class LineWindow:
 
     def __init__(self):
         self.window = LINE_FIRST
+        self.distance_ns = DISTANCE_MAX_NS
         self.asked = deque()
 
     @cython.cfunc
@@ -170,6 +174,8 @@ class LineWindow:
         at, outstanding, asked = found
         self.marks -= 1
         late = now - asked
+        self.distance_ns = min(self.distance_ns, late)
+        late -= self.distance_ns
         if late > LATE_NS:
             if at > self.shrunk:
                 self.shrunk = self.marked

@@ -7,6 +7,7 @@ from headwater.edge.broker.account import Account
 from headwater.edge.broker.authorize import Peer
 from headwater.edge.broker.rights.rules import Rules
 from headwater.edge.kernel.kernel import CallbackSink, Kernel
+from headwater.edge.ports.ports import Clock
 from headwater.federation.leaf.leaf_conn import LeafConn
 
 
@@ -41,8 +42,13 @@ class Session:
 class OneEnd:
     """One end of a link without a peer, and what came out of it."""
 
-    def __init__(self, rules: Rules | None = None, max_pending: int = 1 << 20) -> None:
-        self.kernel = Kernel(asyncio.get_running_loop())
+    def __init__(
+        self,
+        rules: Rules | None = None,
+        max_pending: int = 1 << 20,
+        time_source: Clock | None = None,
+    ) -> None:
+        self.kernel = Kernel(asyncio.get_running_loop(), time_source)
         self.account = Account("A", self.kernel)
         self.session = Session()
         self.conn = LeafConn(self.session, self.kernel, 1, max_pending)

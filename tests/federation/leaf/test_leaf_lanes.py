@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from headwater.edge.ports.ports import Clock
 from tests.federation.one_end import OneEnd
 from tests.waiting import silence
 
@@ -63,13 +64,15 @@ class Lanes:
 
 
 @contextmanager
-def slow_link(filtered: bool) -> Iterator[tuple[OneEnd, socket.socket]]:
+def slow_link(
+    filtered: bool, time_source: Clock | None = None
+) -> Iterator[tuple[OneEnd, socket.socket]]:
     """A link whose peer wants everything and takes little."""
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     theirs.setblocking(False)
-    link = OneEnd(max_pending=PENDING_MAX)
+    link = OneEnd(max_pending=PENDING_MAX, time_source=time_source)
     link.conn.attach(ours)
     link.conn.feed(b"LS+ >\r\n")
     if filtered:
@@ -270,6 +273,39 @@ async def test_bulk_waits_until_the_peer_confirms_what_is_on_its_way() -> None:
             asked, passed = came.count(b"PING\r\n"), passed + len(came)
         assert link.conn.pending == 0 and passed > 2_300_000
         assert link.conn.line.window > 1 << 20  # answers came at once: it grew
+
+
+class HandClock:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_ns = 10**9
+
+    def wall_ns(self) -> int:
+        return self.now_ns
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
+async def test_a_distant_peer_is_no_slow_line() -> None:
+    """Behind two satellites each answer comes 1.6 s late, however little is on its way."""
+    clock = HandClock()
+    with slow_link(filtered=False, time_source=clock) as (link, theirs):
+        link.conn.share_line(link.conn.sock, 0)
+        link.conn.know_pieces(True)
+        for _ in range(80):
+            link.account.send(b"$JS.M.x", bytes(60_000), reply=ACK)
+        link.kernel.turn()
+        rounds = 0
+        while asked := (await rest_of(theirs)).count(b"PING\r\n"):
+            clock.now_ns += 1_600_000_000
+            link.conn.feed(b"PONG\r\n" * asked)
+            link.kernel.turn()
+            rounds += 1
+        assert link.conn.pending == 0
+        assert link.conn.line.window > 1 << 20
+        assert rounds < 40
 
 
 async def rest_of(theirs: socket.socket) -> bytes:
