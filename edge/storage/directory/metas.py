@@ -197,6 +197,7 @@ class Metas:
     def start(self, background: Background) -> None:
         """The log takes records: tell it what it does not have, and write files."""
         self._background = background
+        self._log.table.filed[METAS_OWNER] = FILED
         unsaid, self._unsaid = self._unsaid, {}
         for name, said in unsaid.items():
             if said is not None:

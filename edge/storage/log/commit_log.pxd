@@ -64,5 +64,5 @@ cdef class CommitLog(BatchWriter):
     cpdef when_durable(self, unsigned long long lsn, object waiter)
     cpdef when_written(self, unsigned long long lsn, object waiter)
     cpdef hurry(self, unsigned long long lsn)
-    cpdef unsigned long long put_state(self, bytes owner, bytes key, bytes value, long long delay_ns=*, bint near=*) except 0
+    cpdef unsigned long long put_state(self, bytes owner, bytes key, bytes value, long long delay_ns=*, bint near=*, bint once=*) except 0
     cpdef unsigned long long add_delta(self, bytes owner, bytes key, bytes value, long long delay_ns=*, bytes more=*) except 0

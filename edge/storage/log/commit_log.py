@@ -629,15 +629,16 @@ class CommitLog(BatchWriter):
         value: bytes,
         delay_ns: cython.longlong = 0,
         near: cython.bint = False,
+        once: cython.bint = False,
     ) -> cython.ulonglong:
         """Store the whole value of a state, when it is small in two pages or, with `near`, twice in
-        a row; returns its lsn."""
+        a row, or only `once`; returns its lsn."""
         value = self.table.sealed(owner, key, value)
         lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value, delay_ns)
         self.again.drop(owner, key)
         if near:
             lsn = self.write_record(KIND_STATE_PUT, 0, 0, owner, key, value, delay_ns)
-        elif len(value) <= TWICE_MAX:
+        elif not once and len(value) <= TWICE_MAX:
             self.again.add(KIND_STATE_PUT, 0, owner, key, value, self.active.end)
         self.table.put(owner, key, value, self.active.number)
         return lsn

@@ -50,6 +50,9 @@ class StateTable:
         """Owner -> the Packer that seals its states; of those who are not here nothing is."""
         self.unopened: set[tuple[bytes, bytes]] = set()
         """(owner, key) of states of which something did not open. Bounded by the states."""
+        self.filed: dict[bytes, bytes] = {}
+        """Owner -> what is added to its states once a file has them twice. They are in the log once
+        when they are put again."""
         self.on_change: Callable[[bytes, bytes], None] = lambda owner, key: None
         """Called with owner and key of a state that was put or deleted."""
 
@@ -196,7 +199,8 @@ def put_again(log: Any, segment: int) -> None:
             continue
         value, deltas = log.table.plain(state)
         if value is not None:
-            log.put_state(state.owner, state.key, value)
+            once = log.table.filed.get(state.owner) in deltas
+            log.put_state(state.owner, state.key, value, once=once)
         else:
             log.delete_state(state.owner, state.key)
         for delta in deltas:
