@@ -93,6 +93,8 @@ class Wire:
         """How much later bytes arrive: at most 64 KiB at a time."""
         self.alter: Callable[[bytes], bytes] = bytes
         """What becomes of bytes on their way to the target."""
+        self.alter_back: Callable[[bytes], bytes] = bytes
+        """What becomes of bytes on their way to who dialled."""
         self.connections = 0
         self.passed = 0
         """Bytes in both directions."""
@@ -136,7 +138,7 @@ class Wire:
             while data := await self._read(source, sink):
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
-                sink.write(self.alter(data) if sink in self._far else data)
+                sink.write((self.alter if sink in self._far else self.alter_back)(data))
                 self.passed += len(data)
                 await sink.drain()
                 await self._passing.wait()

@@ -115,6 +115,48 @@ async def test_large_messages_pass_one_by_one(lab: Lab, monkeypatch: pytest.Monk
     assert link["in_bytes"] < 3.2 * 500_000
 
 
+class WholeFrames:
+    """Passes a link's frames on, each when all of it has come."""
+
+    def __init__(self) -> None:
+        self.rest = b""
+        self.pieces = 0
+
+    def __call__(self, data: bytes) -> bytes:
+        data, end = self.rest + data, 0
+        while (line := data.find(b"\r\n", end)) >= 0:
+            words = data[end:line].split()
+            after = line + 2
+            if words[0] in (b"LMSG", b"HMSG", b"MSG", b"PMSG"):
+                after += int(words[-1]) + 2
+            if after > len(data):
+                break
+            self.pieces += words[0] == b"PMSG"
+            end = after
+        self.rest = data[end:]
+        return data[:end]
+
+
+@slow
+async def test_a_message_in_pieces_may_take_longer_than_silence(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever one looks, a whole piece of it has come and no part of the next."""
+    made = Line(lab, *await wired(lab, "compression: off", "compression: off"))
+    await made.publish("LARGE", 1, 10)
+    await made.mirror("LARGE", "LARGE")
+    follower = made.follower("LARGE")
+    await until(lambda: follower.health.state == "live", "it flows")
+    for name in ("SILENCE_S", "STALLED_S"):
+        monkeypatch.setattr(origin_follower, name, 0.8)
+    whole = made.wire.alter_back = WholeFrames()
+    made.wire.bytes_per_s = RATE // 8
+    await made.publish("LARGE", 1, 100_000)
+    await until(lambda: made.store("LARGE").messages == 2, "it is there", 30)
+    assert whole.pieces > 10
+    assert follower.recreations == 0
+
+
 @slow
 async def test_answers_may_take_longer_than_silence(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
