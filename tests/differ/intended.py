@@ -117,8 +117,7 @@ HISTORIES = {
     "up to more": "messages up to a sequence that was not given out yet are all. nats-server finds "
     "none in a file, and all in memory",
     "counted before the wait": "a message that waits for its time in a replay waits. nats-server "
-    "counts it as delivered, delivers it when it was removed since, and to a request whose time "
-    "is over by then",
+    "counts it as delivered, and delivers it when it was removed since",
     "no interest": "when a stream comes to keep by interest, what nobody wants goes after the "
     "answer. nats-server removes what goes before that, and keeps what only filters leave out",
     "positions": "whoever wants nothing of the last messages stands behind them. nats-server has "
@@ -270,8 +269,6 @@ def _before_the_wait(steps: list[dict[str, Any]], ours: list[str], theirs: list[
     if counted and _unlike(ours, theirs) <= waits:
         return True
     ended = [sorted(NO_WAIT_ENDS.sub("", line) for line in each) for each in (ours, theirs)]
-    if waits and ended[0] == ended[1]:
-        return True
     others = _without_deliveries(waits, ended[1])
     taken = any(TAKES.search(str(one)) for one in steps)
     return taken and others != ended[1] and others == ended[0]

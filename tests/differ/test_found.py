@@ -157,6 +157,10 @@ HISTORIES: dict[str, list[Step]] = {
         *SPREAD, PACED, pull(1), wait(0), pull(1), wait(0.7), nak(0), pull(1), pull(1), wait(0.9),
         wait(1.5),
     ],
+    "a request waits as long as the message for it does in a replay": [
+        *SPREAD, PACED, asking('{"batch":3,"expires":250000000,"no_wait":true}'),
+        asking('{"batch":1,"expires":300000000}'), wait(1.6), pull(3), wait(0.3),
+    ],
     "after a replay messages are sent again at once": [
         *SPREAD, PACED, pull(3), wait(1.6), nak(0), nak(2), nak(1), pull(3),
     ],

@@ -8,6 +8,7 @@ import pytest
 from tests.differ.histories import Step, api
 from tests.differ.intended import UNSENT, intended_history
 from tests.differ.intended_configurations import CONFIGURATIONS, SAID, intended_configuration
+from tests.differ.starts.intended import intended_answers, intended_reload
 
 
 def made(name: str, **config: Any) -> Step:
@@ -196,8 +197,7 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
         told(error={"err_code": 10052}), told(config={}), "control byte"),
     "a name without one": ([{**NAMED, "body": '{"name":"a"}'}],
         told(error={"err_code": 10052}), told(error={"err_code": 10056}), ""),
-    "the end of a request for a replay": ([STREAM, ORIGINAL], NONE, OVER,
-        "counted before the wait"),
+    "the end of a request for a replay": ([STREAM, ORIGINAL], NONE, OVER, ""),
     "the end of another request": ([STREAM, FULL], NONE, OVER, ""),
     "the next one in place of one that is sent again": ([STREAM, LATER, PURGE],
         delivery("C", 1).replace("C.1", "C.2"), delivery("C", 0), "refused, then purged"),
@@ -246,3 +246,24 @@ def test_a_rule_for_configurations_is_for_what_it_names(case: str) -> None:
 
 def test_each_rule_for_configurations_has_its_reason() -> None:
     assert SAID.keys() <= CONFIGURATIONS.keys()
+
+
+OFF = '{"error": {"code": 503, "err_code": 10039}, "type": "t"}'
+HEARD: dict[str, tuple[str, str, list[str], list[str], str]] = {
+    "JetStream that is gone": ("login {}", "port: 1", ["a"], ["a", OFF], "JetStream that is gone"),
+    "JetStream that is there": ("login {}", "jetstream: on", ["a"], ["a", OFF], ""),
+    "an answer that another gets": ("login {}", "port: 1", [], ["a", OFF], ""),
+    "a page": ("/varz", "port: 1", ["a"], ["a", OFF], ""),
+}
+
+
+@pytest.mark.parametrize("case", HEARD)
+def test_a_rule_for_reloads_is_for_what_it_names(case: str) -> None:
+    part, second, ours, theirs, name = HEARD[case]
+    assert intended_answers(part, second, ours, theirs) == name
+
+
+def test_only_a_system_account_that_is_gone_is_refused() -> None:
+    gone = 'c.conf:1:1: system_account: there is no account "S": add it to `accounts`'
+    assert intended_reload(gone, "Reloaded") == "system account that is gone"
+    assert intended_reload(gone.replace("system_account", "no_auth_user"), "Reloaded") == ""

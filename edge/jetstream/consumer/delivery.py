@@ -52,6 +52,7 @@ NUMBERS_MAX = cython.declare(cython.Py_ssize_t, 112)
 # A receiver that took nothing although it seemed to listen is tried again after this time.
 RETRY_NS = cython.declare(cython.longlong, 1000000000)
 TICK_NS = cython.declare(cython.longlong, 1000000)
+NOBODY = cython.declare(cython.longlong, -2)
 
 
 @cython.cclass
@@ -300,13 +301,17 @@ class Delivery(Demand):
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def held_back(self, found: cython.int, now: cython.longlong) -> cython.longlong:
-        """When the chosen message may go, for rate limit and replay; 0 for at once."""
+        """When the chosen message may go, for rate limit and replay; 0 for at once, below it when
+        nobody is there to take it."""
         if self.rate and self.rate_ready > now:
             return self.rate_ready
         if self.replay:
             if self.replay_last and self.replay_ready == 0:
                 self.replay_ready = now + max(self.record.timestamp - self.replay_last, 0)
             if self.replay_ready > now + TICK_NS:
+                if self.queue is not None and not self.hold(self.replay_ready, now):
+                    self.replay_ready = 0
+                    return NOBODY
                 self.holds_new = found == FOUND_NEW
                 return self.replay_ready
         return 0
@@ -363,6 +368,8 @@ class Delivery(Demand):
             if self.copies and found == FOUND_NEW and self.removals_are_fresh(now):
                 return 0
             later = self.held_back(found, now)
+            if later == NOBODY:
+                return self.rest()
             if later:
                 return self.arm(later)
             if not self.send_one(found, now):
@@ -382,7 +389,7 @@ class Delivery(Demand):
         was there at its start has been delivered."""
         if self.replay and self.at.next_seq > self.replay_end:
             self.replay = self.holds_new = False
-        return 0
+        return self.kernel.schedule_later(self) if self.due else 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -564,6 +571,8 @@ class Delivery(Demand):
                 self.active = False
                 self.arm(now + RETRY_NS)
                 return 0
+            if request is self.held:
+                self.held = None
             self.queue.discard(request)
             return 1
         self.delivered(found, size, request, now)
@@ -636,6 +645,8 @@ class Delivery(Demand):
         self.replay_last = self.record.timestamp
         self.replay_ready = 0
         self.holds_new = False
+        if self.held is not None:
+            self.due = True
         if self.rate:
             self.rate_ready = max(self.rate_ready, now) + cython.cast(
                 cython.longlong, size * self.rate
@@ -655,8 +666,9 @@ class Delivery(Demand):
             self.active_ns = now
             if request.heartbeat:
                 request.heartbeat_at = now + request.heartbeat
-            if self.queue.served(request) and request.max_bytes > 0:
+            if self.queue.served(request, self.held is not None) and request.max_bytes > 0:
                 self.status_pending(request, b"409 Batch Completed")
+            self.held = None
         else:
             self.sent_ns = now
             if self.flow is not None:

@@ -21,6 +21,8 @@ cdef class Demand(Consumer):
     cdef public PullQueue queue         # None for a push consumer
     cdef bint ruled                     # requests have to be checked against the configuration
     cdef long long checked_ns           # last time that all waiting requests were looked at
+    cdef PullRequest held               # gets the message that waits for its time in a replay
+    cdef long long held_until           # monotonic time until which no request ends for that
     cdef int policy
     cdef public str pin                 # id of the pinned client, "" without
     cdef public long long pinned_ns     # wall clock
@@ -57,6 +59,7 @@ cdef class Demand(Consumer):
     cdef PullRequest next_request(self, Py_ssize_t size, long long now, unsigned long long unread)
     cdef int admits(self, PullRequest request, Py_ssize_t size, unsigned long long unread) except -1
     cdef bint overflow_waits(self, PullRequest request, unsigned long long unread) except -1
+    cdef bint hold(self, long long until, long long now) except -1
     cdef int at_end(self, long long now) except -1
     cdef long long tend(self, long long now) except? -1
     cdef long long tend_requests(self, long long now, bint end) except? -1

@@ -25,6 +25,7 @@ from headwater.edge.jetstream.progress import consumer_setup as setup
 # A full queue of pull requests is searched for dead ones at most this often.
 CHECK_NS = cython.declare(cython.longlong, 1000000000)
 TICK_NS = cython.declare(cython.longlong, 1000000)
+HELD_OVER_NS = cython.declare(cython.longlong, 1000000000)
 # A request counts for at most so many messages where those of all requests are added up.
 BATCH_COUNTED = cython.declare(cython.longlong, 1 << 40)
 ENDLESS = cython.declare(cython.longlong, (1 << 63) - 1)
@@ -118,6 +119,8 @@ class Demand(Consumer):
             self.tend_requests(now, False)
         if request.no_wait:
             available = self.count_unread() + self.pending.queued
+            if self.held is not None:
+                available -= 1
             if available == 0 and request.expires == 0:
                 self.touch()
                 return self.status(inbox, b"404 No Messages")
@@ -148,6 +151,8 @@ class Demand(Consumer):
         for request in self.queue.requests():
             number = cython.cast(PullRequest, request).batch
             total += max(-BATCH_COUNTED, min(number, BATCH_COUNTED))
+        if self.held is not None:
+            total -= 1
         return total if total >= 0 else ENDLESS
 
     @cython.cfunc
@@ -276,21 +281,41 @@ class Demand(Consumer):
         passed: cython.Py_ssize_t = 0
         verdict: cython.int
         while self.queue.head is not None:
-            request = self.queue.head
-            if request.expires and now >= request.expires:
+            request = self.queue.head if self.held is None else self.held
+            if request.expires and now >= request.expires and request is not self.held:
                 self.status_pending(request, b"408 Request Timeout")
             elif request.wanted(self.account):
                 verdict = self.admits(request, size, unread)
                 if verdict == ADMIT:
                     return request
                 if verdict == WAIT:
+                    self.held = None
                     self.queue.rotate()
                     passed += 1
                     if passed >= self.queue.count:
                         return None
                     continue
+            self.held = None
             self.queue.discard(request)
         return None
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def hold(self, until: cython.longlong, now: cython.longlong) -> cython.bint:
+        """Keep the next message, which goes at `until`, for the first request that wants it; False
+        when none does. As with nats-server, it has had its turn, and no request ends before."""
+        request: PullRequest
+        while self.held is None and self.queue.head is not None:
+            request = self.queue.head
+            if request.expires and now >= request.expires:
+                self.status_pending(request, b"408 Request Timeout")
+            elif request.wanted(self.account):
+                self.held = request
+                self.held_until = until + HELD_OVER_NS
+                self.queue.rotate()
+                break
+            self.queue.discard(request)
+        return self.held is not None
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -400,7 +425,11 @@ class Demand(Consumer):
             else:
                 again = now + (self.paused_until - wall)
         again = sooner(again, self.expire(now))
-        if self.queue is not None:
+        if self.held is not None and (now >= self.held_until or self.paused_until):
+            self.held = None
+        if self.held is not None:
+            again = sooner(again, self.held_until)
+        elif self.queue is not None:
             # What can be delivered is, right behind this: who does not wait is ended here by a
             # pause, and by the next deadline of any request where acks are awaited.
             over = self.paused_until != 0 or self.request_due(now)
@@ -446,13 +475,15 @@ class Demand(Consumer):
         while request is not None:
             following = request.next
             over = True
-            if request.expires and now >= request.expires:
+            if request.expires and now >= request.expires and request is not self.held:
                 self.status_pending(request, b"408 Request Timeout")
             elif end and request.no_wait and (request.expires == 0 or request.delivered > 0):
                 self.status(request.reply, b"404 No Messages")
             else:
                 over = not request.wanted(self.account)
             if over:
+                if request is self.held:
+                    self.held = None
                 self.queue.remove(before, request)
             else:
                 if request.heartbeat:

@@ -34,7 +34,7 @@ cdef class PullQueue:
     cdef int add(self, PullRequest request) except -1
     cdef int insert(self, PullRequest request) except -1
     cdef int rotate(self) except -1
-    cdef int served(self, PullRequest request) except -1
+    cdef int served(self, PullRequest request, bint turned) except -1
     cdef int discard(self, PullRequest request) except -1
     cdef int remove(self, PullRequest before, PullRequest request) except -1
 

@@ -160,14 +160,15 @@ class PullQueue:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def served(self, request: PullRequest) -> cython.int:
-        """Count a message for a request; 1 when that was its last and it has left the queue."""
+    def served(self, request: PullRequest, turned: cython.bint) -> cython.int:
+        """Count a message for a request, which goes behind the others unless it has `turned`; 1
+        when that was its last and it has left the queue."""
         request.delivered += 1
         request.batch -= 1
         if request.batch <= 0:
             self.discard(request)
             return 1
-        if self.head is request:
+        if self.head is request and not turned:
             self.rotate()
         return 0
 

@@ -32,6 +32,8 @@ RELOADS = {
     "a listener elsewhere": "nats-server says that it was reloaded, and listens where it did",
     "a name beside no_system_account": "a system account that is named is there, so that nothing "
     "changes; nats-server refuses that",
+    "system account that is gone": "a system account that the accounts lack is refused, as at a "
+    "start; nats-server goes on with the one that was there, until its next start is refused",
     "staples": "staples and what peers' authorities said take a restart; nats-server changes them",
 }
 """Reloads that one server takes over and the other does not: a name, and the reason."""
@@ -46,6 +48,7 @@ _TAKEN_HERE = {
 _REFUSED_HERE = {
     "another cluster": r"not supported for cluster\.(name|routes|permissions|accounts)",
     "a listener elsewhere": r"not supported for leafnodes\.port",
+    "system account that is gone": r"system_account: there is no account",
     "staples": r"not supported for ocsp",
 }
 """What Headwater says where nats-server takes a reload over."""
@@ -59,6 +62,23 @@ def intended_reload(ours: str, theirs: str) -> str:
             if re.search(text, said):
                 return name
     return ""
+
+
+ANSWERS = {
+    "JetStream that is gone": "whoever asks JetStream's API behind a reload that took JetStream "
+    "away hears at once that nobody answers. nats-server has a subscription for it, so that its "
+    "system account hears 503 10039 and everybody else nothing until their time is over",
+}
+"""What clients hear behind a reload: a name, and the reason."""
+
+
+
+def intended_answers(part: str, second: str, ours: list[str], theirs: list[str]) -> str:
+    """The name of the difference, when it is by intention that a login hears `ours` behind a reload
+    to the configuration `second`, and `theirs` from nats-server; otherwise empty."""
+    others = [line for line in theirs if '"err_code": 10039}' not in line]
+    gone = part.startswith("login ") and not re.search(r"(?m)^jetstream\b", second)
+    return "JetStream that is gone" if gone and others == ours != theirs else ""
 
 
 PAGES = {

@@ -13,7 +13,7 @@ from typing import Any
 from bench.servers import ServerFailed, program
 from tests.differ.shrink import shrunk
 from tests.differ.starts.compared import Started, told
-from tests.differ.starts.intended import intended_page, intended_reload
+from tests.differ.starts.intended import intended_answers, intended_page, intended_reload
 from tests.differ.starts.settings import DOORS, GLOBAL, Maker, Settings, said, settings
 from tests.waiting import until_seen
 
@@ -108,6 +108,7 @@ def compared(first: Settings, second: Settings) -> list[tuple[str, Any, Any]]:
         (part, ours[part], theirs[part])
         for part in ours
         if part != "reason" and ours[part] != theirs[part] and not intended_page(part)
+        and not intended_answers(part, second.text, ours[part], theirs[part])
     ]
 
 
