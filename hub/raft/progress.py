@@ -49,6 +49,9 @@ class MemberProgress:
     """It was heard since the last check of the quorum."""
     round: int = 0
     """Newest round of heartbeats it has answered."""
+    nudged: int = 0
+    """Newest round of heartbeats that had begun when an answer to one made the leader send again.
+    Only answers to later ones do so again: a node that stood still answers hundreds at once."""
     commit_sent: int = 0  # commit index that was sent last
     asleep: bool = False
     """It agreed to hibernate."""
@@ -110,7 +113,7 @@ class MemberProgress:
         self.snapshot_index = 0
         self.flying.clear()
         self.state = State.PROBE
-        self.round = 0
+        self.round = self.nudged = 0
         self.asleep = False
         self.commit_sent = 0
         self.clear()

@@ -158,10 +158,13 @@ def on_heartbeat_reply(r: Core, m: Message) -> None:
     progress = replying(r, m)
     if progress is None:
         return
-    progress.paused = False
     progress.round = max(progress.round, m.context)
     hibernation.agreed(r, progress, m)
     reads.round_answered(r)
+    if m.context <= progress.nudged:
+        return
+    progress.nudged = r.reading.number
+    progress.paused = False
     if progress.state is State.SNAPSHOT:
         remind(r, m.sender, progress)
     elif progress.match < r.log.last or progress.state is State.PROBE:
