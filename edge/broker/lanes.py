@@ -252,6 +252,8 @@ class LanedConn(Conn):
         if self.line is None:
             return False
         mine = self.line.answered(self.kernel.monotonic_ns())
+        if mine:
+            self.made_progress()
         self.fit_line()
         if held and not self.held:
             self.kernel.queue_send(self)

@@ -27,9 +27,10 @@ cdef class Output(Endpoint):
     cdef readonly unsigned long long passed     # bytes that it has taken
     cdef Py_ssize_t piece               # bytes for the filter at a time while the socket is full
     cdef long long full_ns              # when the socket was found full last, monotonic ns
-    cdef public long long progress_ns   # last time the socket took bytes, monotonic ns
+    cdef public long long progress_ns   # last time that the peer took something, monotonic ns
     cdef int room(self, Py_ssize_t need) except -1
     cdef int count_queued(self, Py_ssize_t used) except -1
+    cdef int made_progress(self) except -1
     cpdef queue(self, bytes data)
     cdef int send_plain(self) except -1
     cdef int send_filtered(self) except -1

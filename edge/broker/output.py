@@ -191,6 +191,15 @@ class Output(Endpoint):
         self.out_start += n
         self.passed += n
         self.pending -= n
+        if not self.held:
+            self.made_progress()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def made_progress(self) -> cython.int:
+        """The peer takes what is sent, as far as is known: the socket took bytes, or where bulk is
+        held until it answers, it answered."""
         self.progress_ns = self.kernel.monotonic_ns()
         self.overtaken = False
         self.high_water = usual_high_water(self.max_pending)
@@ -232,9 +241,8 @@ class Output(Endpoint):
                 taken = self.send_wire()
                 total += taken
                 self.passed += taken
-                self.progress_ns = self.kernel.monotonic_ns()
-                self.overtaken = False
-                self.high_water = usual_high_water(self.max_pending)
+                if not self.held:
+                    self.made_progress()
                 if total >= self.most:
                     self.measure_piece(total)
                     break

@@ -47,6 +47,14 @@ RATE_MOST = (1 << 32) - 2
 """Seconds; longer ping intervals of routes are cut to this."""
 
 MIN_LEAF_VERSION = (2, 8, 0)
+_NAME = r"(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
+SEMVER = re.compile(
+    rf"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-{_NAME}(?:\.{_NAME})*)?"
+    r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?",
+    re.ASCII,
+)
+"""A version by semver.org, of which the first three numbers are groups."""
+
 WRITE_POLICIES = "default close retry"
 
 
@@ -122,8 +130,8 @@ def _min_version(reader: ConfigReader, key: str, value: Value, target: LeafOptio
     found = reader.string(key, value)
     if found is None:
         return
-    numbers = re.match(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})", found)
-    if numbers is None:
+    numbers = SEMVER.fullmatch(found)
+    if numbers is None or max(map(int, numbers.groups())) >= 1 << 63:
         reader.error(value, f"invalid leafnode's minimum version: {found!r}")
     elif tuple(map(int, numbers.groups())) < MIN_LEAF_VERSION:
         reader.error(
