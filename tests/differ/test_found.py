@@ -436,6 +436,9 @@ HISTORIES: dict[str, list[Step]] = {
         *(asking(json.dumps({"expires": SECOND // 10, "id": "x", "idle_heartbeat": 2**up - less}))
             for up, less in ((62, 1), (62, 0), (63, 1))),
     ],
+    "a snapshot's configuration has no version of the server": [
+        STREAM, api("STREAM.SNAPSHOT.%", {"deliver_subject": "a", "no_consumers": True}),
+    ],
     "counters that tell nothing of their sources, or no JSON": [
         api("STREAM.CREATE.%", {"name": "%", "subjects": ["%.>"], "allow_direct": True,
             "allow_msg_counter": True}),

@@ -391,7 +391,7 @@ def snapshot(js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Conte
     if not literal_subject(request.deliver_subject.encode()):
         raise errors.SNAPSHOT_DELIVER_SUBJECT_INVALID.error()
     sending = backup.BackupSender(stream, request, js.router.client(ctx))
-    started = SnapshotStarted(config=stream_config.shown(stream.config), state=sending.state)
+    started = SnapshotStarted(config=stream.config, state=sending.state)
     js.router.respond(ctx, "stream_snapshot", started)
     js.router.spawn(sending.run())
 
