@@ -25,6 +25,7 @@ from headwater.edge.jetstream.progress import consumer_setup as setup
 # A full queue of pull requests is searched for dead ones at most this often.
 CHECK_NS = cython.declare(cython.longlong, 1000000000)
 TICK_NS = cython.declare(cython.longlong, 1000000)
+# A message that is chosen in a replay waits for its request so long beyond its time, and no longer.
 HELD_OVER_NS = cython.declare(cython.longlong, 1000000000)
 # A request counts for at most so many messages where those of all requests are added up.
 BATCH_COUNTED = cython.declare(cython.longlong, 1 << 40)
