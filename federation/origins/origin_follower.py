@@ -447,6 +447,7 @@ class OriginFollower:
         self._progress = (0, 0)
         self.health.hidden_since = 0.0
         self._progressed = self._begun = self._now_s()
+        self.window.distance_s = self.questions.distance_s
         self.window.begin(self._begun, 0, 0)
         self._check_at = self._begun + CHECK_BEHIND_S
         self.driver.add_sink(sink)

@@ -18,6 +18,9 @@ from headwater.federation.origins.origin_request import TOKEN_LENGTH
 ANSWER_BUSY_MAX_S = 600.0
 """Time for an answer at most, while a large message keeps it from coming over the link."""
 
+DISTANCE_MAX_S = 2.5
+"""What counts of an origin's distance at most: an answer can be late for other reasons."""
+
 
 class OriginQuestions:
     """What one follower asks of its origin.
@@ -36,10 +39,13 @@ class OriginQuestions:
         """The connection by which the newest answer came; None when the node itself answered."""
         self.under_way: asyncio.Task[None] | None = None
         """The question what is to come, beside which the follower goes on."""
+        self.distance_s = DISTANCE_MAX_S
+        """How far the origin is, there and back: the soonest answer since a link came up."""
         self._answered: asyncio.Future[tuple[bytes, bytes]] | None = None
 
     def interrupt(self) -> None:
         """A link came up: whoever waits for an answer gets LinkChanged."""
+        self.distance_s = DISTANCE_MAX_S
         if self._answered is not None and not self._answered.done():
             self._answered.set_exception(LinkChanged("a link came up"))
 
@@ -56,10 +62,12 @@ class OriginQuestions:
         reply = f"$JSC.R.{draw_text(self.kernel.chance, TOKEN_LENGTH)}".encode()
         answered: asyncio.Future[tuple[bytes, bytes]] = self.kernel.loop.create_future()
         self._answered = answered
+        asked = self.kernel.loop.time()
 
         def answer(_: bytes, __: bytes, block: bytes, payload: bytes, via: Any) -> None:
             if not answered.done():
                 answered.set_result((block, payload))
+                self.distance_s = min(self.distance_s, self.kernel.loop.time() - asked)
                 self.via = via
 
         sink = CallbackSink(reply, answer)

@@ -15,6 +15,9 @@ from headwater.federation.origins.origin_request import count_in
 SECONDS = 2.0
 """What may be on its way, as time that the line needs for it."""
 
+BEYOND_S = 1.0
+"""The same on top of twice the origin's distance, where that is more: by then half is confirmed."""
+
 LEAST = 16 << 10
 """Bytes at first, and at least: two seconds of 64 kbit/s."""
 
@@ -43,6 +46,8 @@ class OriginWindow:
         """Bytes; 0 when the origin may send as it likes."""
         self.held = False
         """Whether a request for flow control waits, since another window is wanted."""
+        self.distance_s = 0.0
+        """How far the origin is, there and back."""
         self._since = 0.0
         self._arrived = 0
 
@@ -74,7 +79,8 @@ class OriginWindow:
         self.begin(now, messages, size)
         if not behind:
             return False
-        wanted = SECONDS * (self._arrived - before) / max(now - since, 1e-6)
+        seconds = max(SECONDS, BEYOND_S + 2 * self.distance_s)
+        wanted = seconds * (self._arrived - before) / max(now - since, 1e-6)
         if self.size:
             self.held = wanted > 1.5 * self.size or max(wanted, LEAST) < self.size / 2
         else:

@@ -90,7 +90,8 @@ class Wire:
         self.port = 0
         self.bytes_per_s = 0.0
         self.delay_s = 0.0
-        """How much later bytes arrive: at most 64 KiB at a time."""
+        """How much later bytes arrive, however many are on their way. A wire that is slow as well
+        has 4 KiB on its way at a time."""
         self.alter: Callable[[bytes], bytes] = bytes
         """What becomes of bytes on their way to the target."""
         self.alter_back: Callable[[bytes], bytes] = bytes
@@ -134,18 +135,28 @@ class Wire:
             task.add_done_callback(self._tasks.discard)
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        due = 0.0
         with contextlib.suppress(OSError):
             while data := await self._read(source, sink):
-                if self.delay_s:
+                if self.bytes_per_s:
                     await asyncio.sleep(self.delay_s)
-                sink.write((self.alter if sink in self._far else self.alter_back)(data))
-                self.passed += len(data)
+                elif self.delay_s or loop.time() < due:
+                    due = max(due + 1e-6, loop.time() + self.delay_s)
+                    loop.call_at(due, self._pass, sink, data)
+                    continue
+                self._pass(sink, data)
                 await sink.drain()
                 await self._passing.wait()
                 if self.bytes_per_s:
                     await asyncio.sleep(len(data) / self.bytes_per_s)
         if sink in self._near:
-            sink.close()  # who dialled hears that the target has ended the connection
+            # Who dialled hears that the target has ended the connection.
+            loop.call_at(due + 1e-6, sink.close)
+
+    def _pass(self, sink: asyncio.StreamWriter, data: bytes) -> None:
+        sink.write((self.alter if sink in self._far else self.alter_back)(data))
+        self.passed += len(data)
 
     async def _read(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> bytes:
         begun = time.monotonic()

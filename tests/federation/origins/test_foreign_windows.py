@@ -22,9 +22,10 @@ from nats.js.api import (
 
 from headwater.edge.node.node import Node
 from headwater.federation.origins.origin_follower import OriginFollower
+from headwater.federation.origins.origin_questions import DISTANCE_MAX_S
 from headwater.federation.origins.origin_window import FRAME, LEAST, OPEN, OriginWindow
 from tests.federation.lab import JETSTREAM, Lab, Wire, client_port, free_port, leafs
-from tests.slow import one_in
+from tests.slow import one_in, slow
 from tests.waiting import until, until_state
 
 RATE = 256 * 1024
@@ -231,3 +232,33 @@ def test_an_origin_may_say_anything_of_its_limits(limits: object) -> None:
     window = OriginWindow()
     window.meet(True, b"", {"retention": "limits", "consumer_limits": limits})
     assert (window.foreign, window.most) == (True, 0)
+
+
+@slow
+async def test_a_distant_origin_is_not_taken_for_a_slow_one(lab: Lab) -> None:
+    """Of 16 KiB and the time there and back, 600 messages would take 60 s."""
+    made = await line(lab)
+    await filled(made, 600, lambda: 1000)
+    made.wire.delay_s = 0.8
+    await made.copy("mirror")
+    await until(lambda: made.held() == 600, "all is there", 40)
+
+
+def test_the_distance_counts_beside_the_line() -> None:
+    """A window that is confirmed once in the time there and back grows, at any distance."""
+    for distance in (0.0, 0.3, 1.0, 1.6, 2.5):
+        window = OriginWindow()
+        window.foreign, window.distance_s = True, min(distance, DISTANCE_MAX_S)
+        window.begin(0.0, 0, 0)
+        assert window.asked(max(distance, 0.01), 0, LEAST, 1 << 30), distance
+        assert window.size == 0 or window.size > LEAST
+
+
+@pytest.mark.parametrize("distance", [0.0, 1.6])
+def test_a_slow_line_is_told_from_a_distant_origin(distance: float) -> None:
+    """8 KiB a second have two seconds' worth under way, or twice the distance and one second."""
+    window = OriginWindow()
+    window.foreign, window.distance_s, window.size = True, distance, 256 << 10
+    window.begin(0.0, 0, 0)
+    assert window.asked(10.0, 0, 80 << 10, 1 << 30)
+    assert window.size == int((8 << 10) * max(2.0, 1.0 + 2 * distance))

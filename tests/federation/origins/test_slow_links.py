@@ -209,3 +209,13 @@ async def test_flow_control_answers_that_never_arrive_are_told(
     assert made.store("BULK").messages == 100
     (link,) = leafs(made.edge)
     assert link["in_bytes"] < 150_000
+
+
+@slow
+async def test_a_distant_origin_is_not_taken_for_a_slow_one(lab: Lab) -> None:
+    """Half a window is confirmed in the time there and back, however fast the line is."""
+    made = await line(lab)
+    await made.publish("FAR", 600, 1000)
+    made.wire.delay_s = 0.8
+    await made.mirror("FAR", "FAR")
+    await until(lambda: made.store("FAR").messages == 600, "all is there", 40)
