@@ -100,7 +100,8 @@ OPTIONS = {
     "maxTriggerDelay": "for readStream: longest wait for minMsgsPerTrigger, as 30s or 15m (15m)",
     "onRecreated": (
         "for readStream, when a stream was deleted and created again: fail, or restart to read "
-        "the new stream from its start; what the old one still had is lost then"
+        "the new stream from its start; what the old one still had is lost then. One that lost its "
+        "end is read on behind it"
     ),
     "writeId": (
         "for a batch write with ids: a name of your choice; under one name each id is written "

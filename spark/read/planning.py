@@ -1,6 +1,7 @@
 """Plan of a read: which sequences of which streams, cut into ranges. Runs on the driver."""
 
 import json
+import logging
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ from headwater.spark.options import NO_EXPRESSIONS, SourceOptions
 from headwater.spark.read.blocks import serves_blocks
 from headwater.spark.read.stream_names import STREAM_NOT_FOUND, is_gone, stream_info, stream_names
 from headwater.spark.wire.connection import Connection
+
+_log = logging.getLogger(__name__)
 
 #: Rows and bytes of a partition when no number of partitions is given: about a second of work,
 #: beside which the start of a task is little, and a lost task costs no more.
@@ -164,18 +167,26 @@ def plan_between(
         options.of(stream), starting=start, ending=end, starting_time=None, ending_time=None
     )
     plan = _plan(connection, bounds, stream)
-    if plan.incarnation != incarnation or plan.last < end:
+    if plan.incarnation != incarnation:
         raise recreated(stream)
+    if plan.last < end:
+        if not options.restart_recreated:
+            raise recreated(stream)
+        _log.warning(
+            "stream %s ends at %d: its sequences up to %d that were there are lost",
+            stream, plan.last, end,
+        )  # fmt: skip
     return tuple(_ranges(connection, bounds, plan))
 
 
 def recreated(stream: str) -> StreamRecreatedError:
     """The error for a stream that is another one than before."""
     return StreamRecreatedError(
-        f"stream {stream!r} was deleted and created again, or restored from an older copy, after "
-        "the read was planned: sequences that were read before mean nothing now. Load the "
-        "DataFrame again; let a streaming query go on with onRecreated=restart, which reads the "
-        "new stream from its start, or begin with a new checkpoint"
+        f"stream {stream!r} was deleted and created again, put back from an older copy, or lost "
+        "its end, after the read was planned: sequences that were read before mean nothing now. "
+        "Load the DataFrame again; let a streaming query go on with onRecreated=restart, which "
+        "reads a new stream from its start and what comes behind the end of the same one, or "
+        "begin with a new checkpoint"
     )
 
 

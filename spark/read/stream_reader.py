@@ -141,12 +141,21 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _position(
         self, stream: str, position: dict[str, Any] | None, info: dict[str, Any]
     ) -> dict[str, Any]:
-        """Where the query is in a stream, which may have been made anew."""
+        """Where the query is in a stream, which may have been made anew, or have lost its end."""
         beginning = _beginning(info["created"])
         if position is None:
             return beginning
-        if not self._options.restart_recreated or position["incarnation"] == info["created"]:
+        if not self._options.restart_recreated:
             return position
+        if position["incarnation"] == info["created"]:
+            end = info["state"]["last_seq"]
+            if end >= position["sequence"]:
+                return position
+            _log.warning(
+                "stream %s ends at %d, and was read up to %d: the query goes on behind its end",
+                stream, end, position["sequence"],
+            )  # fmt: skip
+            return {"incarnation": info["created"], "sequence": end}
         _log.warning(
             "stream %s was created again: the query reads the new one from its start, and not "
             "what the old one had behind sequence %d",

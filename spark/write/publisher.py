@@ -34,8 +34,8 @@ ID_HEADER = "Nats-Msg-Id"
 WRITE_SIZE = 64 << 10
 
 
-#: Those of some ids that are in the stream behind a sequence.
-Stored = Callable[[int, set[str]], set[str]]
+#: Those of some ids that are in the stream behind a sequence; and up to where it acknowledged.
+Stored = Callable[[int, set[str], int], set[str]]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class _Pending:
 
 
 class Publisher:
-    """Publishes to one stream, in order. `published` and `duplicates` count acknowledgements.
+    """Publishes to one stream, in order. `published` and `duplicates` count acknowledgements,
+    `last` is the highest sequence that one named.
 
     Messages that were not acknowledged when a connection broke are published again: with an
     id they are still stored once, as long as the stream remembers ids. With `stored` that holds
@@ -69,7 +70,7 @@ class Publisher:
         self._options = options
         self._check = check
         self._stored = stored
-        self._last = last
+        self.last = last
         self._connected_before = False
         self._stream = options.streams[0]
         self._connection: Connection | None = None
@@ -101,7 +102,7 @@ class Publisher:
         self._count += 1
         # Requests on the same connection number their answers, too: `_check_subjects` makes one.
         token = f"m{self._count}"
-        self._pending[token] = _Pending(subject, frame, headers.get(ID_HEADER), self._last)
+        self._pending[token] = _Pending(subject, frame, headers.get(ID_HEADER), self.last)
         self._bytes += len(frame)
         if self._connection is not None:
             try:
@@ -191,7 +192,7 @@ class Publisher:
         if self._stored is None or not named:
             return
         floor = min(each.floor for each in named.values())
-        found = self._stored(floor, {each.id for each in named.values() if each.id})
+        found = self._stored(floor, {each.id for each in named.values() if each.id}, self.last)
         counted: set[str | None] = set()
         for token, each in named.items():
             if each.id in found:
@@ -215,7 +216,7 @@ class Publisher:
             self._check_subjects(connection, subject)
         answer = self._answer(frame, subject)
         self._bytes -= len(self._pending.pop(token).frame)
-        self._last = max(self._last, int(answer.get("seq", 0)))
+        self.last = max(self.last, int(answer.get("seq", 0)))
         if answer.get("duplicate"):
             self.duplicates += 1
         else:
@@ -259,6 +260,15 @@ class Publisher:
                 raise ConnectError(text)
             raise PublishError(text)
         return answer
+
+
+def lost_acknowledged(options: SourceOptions, last: int, acknowledged: int) -> PublishError:
+    """The error for a stream that ends at `last`, below what it has `acknowledged`."""
+    return PublishError(
+        f"stream {options.streams[0]!r} ends at sequence {last}, but has acknowledged "
+        f"{acknowledged}: its server lost its newest messages as it ended. Start the query again: "
+        "it writes what is missing of this batch"
+    )
 
 
 def check_subject(subject: str) -> None:

@@ -50,7 +50,7 @@ from headwater.spark.write.claim import TAKEOVER_S, Claim, claimed
 from headwater.spark.write.kv_rows import kv_message, last_of_each_key
 from headwater.spark.write.ledger import BUCKET, Ledger, LedgerEntry
 from headwater.spark.write.patience import patiently
-from headwater.spark.write.publisher import ID_HEADER, Publisher, Stored
+from headwater.spark.write.publisher import ID_HEADER, Publisher, Stored, lost_acknowledged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,8 +76,9 @@ _KV_TYPES = {"key": (StringType(),), "value": _TYPES["payload"], "headers": _TYP
 @dataclass
 class Written(WriterCommitMessage):
     """What one task did. `revision` is that of the ledger's entry when it began, `created` the
-    time at which the target was made, `searched` whether the whole target was looked through,
-    `ousted` the runs that others took over from."""
+    time at which the target was made, `last` the highest sequence that it acknowledged to us,
+    `searched` whether the whole target was looked through, `ousted` the runs that others took
+    over from."""
 
     rows: int
     skipped: int
@@ -86,6 +87,7 @@ class Written(WriterCommitMessage):
     revision: int = 0
     replayed: bool = False
     created: str = ""
+    last: int = 0
     searched: bool = False
     ousted: tuple[str, ...] = ()
 
@@ -216,6 +218,7 @@ def write_batch(
         run=run,
         revision=entry.revision,
         created=created,
+        last=written.last,
         searched=searched,
         ousted=entry.ousted,
     )
@@ -242,9 +245,10 @@ def _begin(
         entry = ledger.begin(LedgerEntry(batch - 1, start, run, 0, created, begun=True))
     if run in entry.ousted:
         raise ledger.fenced()
-    if entry.created not in ("", created):
+    other = entry.created not in ("", created)
+    if other or last < entry.last:
         if not options.restart_recreated:
-            raise _made_anew(options, query, entry)
+            raise _made_anew(options, query, entry) if other else _went_back(options, last, entry)
         # A copy of the old stream has what an attempt before has written of this batch.
         end = min(last, entry.last)
         anew = replace(entry, batch=batch - 1, last=end, run=run, created=created, begun=True)
@@ -262,6 +266,18 @@ def _made_anew(options: SourceOptions, query: str, entry: LedgerEntry) -> Stream
         f"written its batches up to {entry.batch} into the older one. Set onRecreated=restart to "
         "write what comes from now on into the new stream, or begin with a new checkpoint to "
         f"write everything again (ledger: key {query}.{name} of bucket {BUCKET})"
+    )
+
+
+def _went_back(options: SourceOptions, last: int, entry: LedgerEntry) -> StreamRecreatedError:
+    """The error for a target that ends below what the query has written into it."""
+    name = options.streams[0]
+    return StreamRecreatedError(
+        f"stream {name!r} ends at sequence {last}, but this query has written its batches up to "
+        f"{entry.batch} until {entry.last}: what was there is lost. A server that syncs later "
+        "than it acknowledges may lose its newest messages, and an older copy lacks them. Set "
+        "onRecreated=restart to go on with the next batch, or begin with a new checkpoint and an "
+        "empty stream to write everything again"
     )
 
 
@@ -311,16 +327,22 @@ def commit_batch(options: SourceOptions, messages: list[Written], batch: int) ->
         )  # fmt: skip
     if {message.created for message in messages} != {first.created}:
         raise _made_anew(options, first.query, LedgerEntry(batch, 0, first.run))
-    patiently(options, partial(_enter, options, first, batch), known=True)
+    acknowledged = max(message.last for message in messages)
+    patiently(options, partial(_enter, options, first, batch, acknowledged), known=True)
 
 
-def _enter(options: SourceOptions, first: Written, batch: int, connection: Connection) -> None:
-    """Enter the batch that `first` is of, unless an attempt without an answer did so."""
+def _enter(
+    options: SourceOptions, first: Written, batch: int, acknowledged: int, connection: Connection
+) -> None:
+    """Enter the batch that `first` is of, unless an attempt without an answer did so. Raises
+    PublishError when the target ends below what it has `acknowledged`."""
     info = stream_info(connection, options, options.streams[0])
     if info["created"] != first.created:
         raise _made_anew(options, first.query, LedgerEntry(batch, 0, first.run))
     ledger = Ledger(connection, options, first.query)
     last = info["state"]["last_seq"]
+    if last < acknowledged:
+        raise lost_acknowledged(options, last, acknowledged)
     ended = LedgerEntry(batch, last, first.run, first.revision, first.created)
     try:
         ledger.write(replace(ended, ousted=first.ousted))
@@ -357,7 +379,7 @@ def _publish(
                 else:
                     publisher.publish(subject, payload, headers)
         publisher.flush()
-    return Written(publisher.published, skipped + publisher.duplicates)
+    return Written(publisher.published, skipped + publisher.duplicates, last=publisher.last)
 
 
 def _message(row: dict[str, Any]) -> tuple[str, bytes, dict[str, str]]:
@@ -379,14 +401,19 @@ def _message(row: dict[str, Any]) -> tuple[str, bytes, dict[str, str]]:
 
 
 def _stored(options: SourceOptions, created: str) -> Stored:
-    """For a publisher whose connection broke: which ids are in the target, behind a sequence."""
+    """For a publisher whose connection broke: which ids are in the target, behind a sequence.
+    Raises PublishError when the target ends below what it has `acknowledged`."""
 
-    def stored(last: int, wanted: set[str]) -> set[str]:
+    def stored(last: int, wanted: set[str], acknowledged: int) -> set[str]:
         try:
             with Connection(options.endpoint) as connection:
                 info = stream_info(connection, options, options.streams[0])
             # What is written into another stream than before, `commit_batch` refuses.
-            return _ids(options, info, last, wanted) if info["created"] == created else set()
+            if info["created"] != created:
+                return set()
+            if info["state"]["last_seq"] < acknowledged:
+                raise lost_acknowledged(options, info["state"]["last_seq"], acknowledged)
+            return _ids(options, info, last, wanted)
         except (ApiError, InterruptedRead, UnknownStreamError) as error:
             raise ConnectError(str(error)) from error
 

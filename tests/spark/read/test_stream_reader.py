@@ -315,7 +315,7 @@ def test_an_offset_behind_the_end_is_of_another_stream(server: Any, fill: Callab
     reader = open_reader(server.options("OLDER"))
     start = reader.initialOffset()
     start["streams"]["OLDER"]["sequence"] = 1_000_000
-    with pytest.raises(StreamRecreatedError, match="restored from an older copy"):
+    with pytest.raises(StreamRecreatedError, match="put back from an older copy"):
         reader.latestOffset(start, ALL)
 
 
