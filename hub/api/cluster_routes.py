@@ -41,6 +41,8 @@ API_SUBJECTS = (
     b"$JS.API.CONSUMER.LEADER.>",
 )
 """What routers of a cluster listen on. Pulls and direct gets go to whoever serves them alone."""
+OFFLINE = {"CONSUMER.INFO": errors.CONSUMER_OFFLINE}
+"""What is said of a stream whose nodes are away, where that is not STREAM_OFFLINE."""
 OWN_ROUTES = {
     "ACCOUNT.STREAM.MOVE": Route(not_clustered, "stream_update", 2, 2),
     "ACCOUNT.STREAM.CANCEL_MOVE": Route(not_clustered, "stream_cancel_move", 2, 2),
@@ -84,7 +86,8 @@ class ClusterRoutes:
             if name in leaders:
                 handler = self.by_meta_leader(leaders[name])
             else:
-                handler = self.by_stream_leader(own.get(name, route.handler))
+                offline = OFFLINE.get(name, errors.STREAM_OFFLINE)
+                handler = self.by_stream_leader(own.get(name, route.handler), offline)
             check = None if name in OF_CLUSTERS else route.check
             found[name] = msgspec.structs.replace(route, handler=handler, check=check)
         return found
@@ -155,10 +158,10 @@ class ClusterRoutes:
 
     # -- a stream's leader --------------------------------------------------------
 
-    def by_stream_leader(self, handler: Handler) -> Handler:
-        """A handler that runs where the stream is led; what is not there is told by the meta
-        leader."""
-        by_meta = self.by_meta_leader(handler)
+    def by_stream_leader(self, handler: Handler, offline: errors.Kind) -> Handler:
+        """A handler that runs where the stream is led. What is not there, or is `offline` with its
+        node, is told by the meta leader."""
+        by_meta = self.by_meta_leader(self._by_nobody(handler, offline))
         cluster = self.cluster
 
         def serve(
@@ -190,11 +193,44 @@ class ClusterRoutes:
                     return None
                 return self._with_cluster_info(js, tokens[0], handler(js, tokens, payload, ctx))
             known = cluster.state.stream(js.name, tokens[0])
-            if known is None:
+            if known is None or self._is_away(known.assignment):
                 return by_meta(js, tokens, payload, ctx)
             return self._led_elsewhere(js, ctx, known.assignment, waits_until, again)
 
         return serve
+
+    def _is_away(self, assignment: Assignment) -> bool:
+        """Whether no node is there that could answer for a stream, as far as is known here."""
+        if assignment.lost:
+            return True
+        founding, holders = self.cluster.founding, assignment.holders
+        return self.cluster.number not in holders and not any(map(founding.answers, holders))
+
+    def _by_nobody(self, handler: Handler, offline: errors.Kind) -> Handler:
+        """What the meta leader does about a request that nobody else answers: it refuses it, or
+        finds by `handler` that there is no such stream."""
+        cluster = self.cluster
+
+        def serve(
+            js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context
+        ) -> Any:
+            known = cluster.state.stream(js.name, tokens[0])
+            if known is None:
+                return handler(js, tokens, payload, ctx)
+            assignment = known.assignment
+            if assignment.lost:
+                raise errors.STREAM_OFFLINE_REASON.error(err=assignment.lost)
+            stopping = [n for n in assignment.holders if cluster.founding.is_online(n)]
+            if stopping:
+                return self._unless_done(copy_of(js, ctx), stopping[0], offline)
+            raise offline.error()
+
+        return serve
+
+    async def _unless_done(self, copy: Copy, number: int, offline: errors.Kind) -> None:
+        """Refuse a request that a node would have answered which stops, unless it has done so."""
+        if not await self.relay.was_done_by(number, copy):
+            raise offline.error()
 
     async def _when_handed_over(
         self, stream: Stream, waits_until: float, run: Callable[[float], Any]
@@ -224,15 +260,9 @@ class ClusterRoutes:
         """Answer when this node is about to lead, or when nobody does. Otherwise leave the request
         to who leads. `waits_until` as of `_when_led`; 0 for a request that has not waited."""
         cluster, copy = self.cluster, copy_of(js, ctx)
-        if assignment.lost:
-            if cluster.group.leads:
-                raise errors.STREAM_OFFLINE_REASON.error(err=assignment.lost)
-            return None
-        online = [n for n in assignment.holders if cluster.founding.is_online(n)]
         if cluster.number not in assignment.holders:
-            if not online and cluster.group.leads:
-                raise errors.STREAM_OFFLINE.error()
-            self._leave(copy, ctx, assignment, next(iter(online), 0), waits_until)
+            there = (n for n in assignment.holders if cluster.founding.answers(n))
+            self._leave(copy, ctx, assignment, next(there, 0), waits_until)
             return None
 
         def leader_known() -> bool:

@@ -30,6 +30,7 @@ import msgspec
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.model.requests import Context
 from headwater.hub.api.cluster import Cluster
+from headwater.hub.cluster.transport import CallFailed
 from headwater.hub.meta.assignment import Assignment
 
 log = logging.getLogger("headwater.meta")
@@ -48,6 +49,8 @@ OFFER_AGAIN_SECONDS = 0.05
 ASK_SECONDS = 0.5
 """That other nodes have to say whether they have done a request."""
 DONE = b"+"
+TERM_MAX = (1 << 64) - 1
+"""Behind every term: who is asked does the request in none of its own."""
 _TERM = struct.Struct("<Q")
 
 class Passing(msgspec.Struct, array_like=True, frozen=True):
@@ -245,6 +248,14 @@ class Relay:
         others = [number for number in members if number in transport.conns]
         asked = (transport.call(number, "done", question, ASK_SECONDS) for number in others)
         return DONE in await asyncio.gather(*asked, return_exceptions=True)
+
+    async def was_done_by(self, number: int, copy: Copy) -> bool:
+        """Whether a node that is about to stop has done a request. If not, it does not do it."""
+        try:
+            question = _TERM.pack(TERM_MAX) + copy.digest
+            return await self.cluster.transport.call(number, "done", question, ASK_SECONDS) == DONE
+        except CallFailed:
+            return False
 
     async def unless_done(self, copy: Copy, term: int, work: Callable[[], Any]) -> Any:
         """What `work` returns; None when another node has done the request."""

@@ -63,6 +63,8 @@ class Hello(msgspec.Struct, kw_only=True):
     """Streams of its own that the cluster does not know yet."""
     resting: list[str] = []
     """Accounts that have no JetStream on it, at least those that have streams in the cluster."""
+    silent: bool = False
+    """It stops, and answers no request from now on but those that were on their way to it."""
     founds: bool | None = None
     """It asks the others whether it may found a cluster; None: it does not say."""
 
@@ -147,6 +149,11 @@ class Founding:
         if heard is None or number not in self.introduced:
             return False
         return self._now() - heard.at < OFFLINE_SECONDS
+
+    def answers(self, number: int) -> bool:
+        """Whether a node is there, and has not said that it answers no request any more."""
+        hello = self.hello_of(number)
+        return hello is not None and self.is_online(number) and not hello.silent
 
     def hello_of(self, number: int) -> Hello | None:
         """What a node said last; None when nothing was heard of it."""

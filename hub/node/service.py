@@ -51,6 +51,8 @@ ARRIVAL_SECONDS = 0.1
 """That a handover waits for what other nodes have sent."""
 HAND_OVER_SECONDS = 2.0
 """That a stop waits for other nodes to lead what is led here."""
+SILENT_SECONDS = 0.5
+"""That other nodes have to hear that this one answers nothing more, twice."""
 RESTING_MAX = 200
 """Accounts without JetStream that are told to other nodes each second, streams or not."""
 ACCOUNT = stream_lifecycle.CLUSTERS_OWN
@@ -75,6 +77,8 @@ class ClusterService:
         self.absences: Absences | None = None
         self.leaving = False
         """Nothing is placed here, and what is led here is handed over."""
+        self._silent = False
+        """It answers no request but those that are on their way."""
         self._ends = False
         """There is no way back from that."""
         self._jetstream: NodeJetStream | None = None
@@ -347,6 +351,7 @@ class ClusterService:
             monitor=self._monitor(),
             emptied=self.cluster.applier.emptied if self.cluster is not None else False,
             leaving=self.leaving,
+            silent=self._silent,
             full=jetstream.storage is not None and jetstream.storage.log.failure is not None,
             unannounced=len(self.cluster.applier.unknown) if self.cluster is not None else 0,
             entries=KNOWN_VERSION,
@@ -488,8 +493,21 @@ class ClusterService:
         """Whether messages of clients wait here for the leader of a stream."""
         return self.absences is not None and self.absences.count > 0
 
+    async def _go_silent(self) -> None:
+        """Have the others answer for streams that are here alone. What was left to this node until
+        all knew of it is answered here: the second fence comes behind that."""
+        if self.cluster is None:
+            return
+        self._silent = True
+        self.cluster.founding.say()
+        nodes = list(self._transport.conns)
+        for _ in range(2):
+            fences = (self._transport.fence(node, SILENT_SECONDS) for node in nodes)
+            await asyncio.gather(*fences, return_exceptions=True)
+
     async def stop(self) -> None:
         """As of `Service`."""
+        await self._go_silent()
         if self._ticker is not None:
             self._ticker.cancel()
         if self.usage_watch is not None:

@@ -1,0 +1,85 @@
+"""A stream of one node whose node stops: its requests are refused at once, as by nats-server, and
+none is left without an answer."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+
+from tests.hub.api.beside import Nodes, at_both, led
+from tests.hub.lab import Lab, api
+from tests.waiting import connected, until
+
+ASKERS = 8
+"""Requests that are on their way at once from each of the nodes that stay."""
+SECONDS = 3.0
+"""Ample for an answer."""
+OFFLINE = {"STREAM.INFO.S": 10118, "CONSUMER.INFO.S.c": 10119, "STREAM.PURGE.S": 10118}
+
+
+async def ask(client: Client, request: str, stopped: asyncio.Event) -> list[tuple[str, Any]]:
+    """Ask again and again until the node has stopped, and once more; all answers."""
+    found = []
+    last = False
+    while not last:
+        last = stopped.is_set()
+        try:
+            answer = await api(client, request, timeout=SECONDS)
+        except TimeoutError:
+            answer = {"error": {"err_code": "none"}}
+        found.append((request, answer.get("error", {}).get("err_code", 0)))
+    return found
+
+
+async def placed(index: int, client: Client) -> None:
+    """A stream of that node alone, with a consumer."""
+    body = {"name": "S", "subjects": ["s"], "placement": {"tags": [f"az:{index}"]}}
+    assert "error" not in await api(client, "STREAM.CREATE.S", **body)
+    config = {"durable_name": "c", "ack_policy": "explicit"}
+    made = await api(client, "CONSUMER.CREATE.S.c", stream_name="S", config=config)
+    assert "error" not in made
+
+
+@pytest.mark.parametrize("leads", [False, True], ids=["a follower", "the leader of the cluster"])
+async def test_a_node_that_stops_leaves_no_request_unanswered(lab: Lab, leads: bool) -> None:
+    await lab.formed()
+    leader = lab.leader() or 0
+    index = leader if leads else (leader + 1) % 3
+    clients = [await lab.connect(each) for each in range(3) if each != index]
+    await placed(index, clients[0])
+    stopped = asyncio.Event()
+    askers = [
+        asyncio.create_task(ask(client, request, stopped))
+        for client in clients
+        for request in OFFLINE
+        for _ in range(ASKERS)
+    ]
+    await asyncio.sleep(0)
+    await lab.stop_node(index)
+    stopped.set()
+    answers = await asyncio.gather(*askers)
+    refused = {(request, code) for each in answers for request, code in each if code}
+    assert refused == set(OFFLINE.items())
+    assert {each[-1] for each in answers} == set(OFFLINE.items())
+
+
+async def refusals(nodes: Nodes) -> dict[str, Any]:
+    """What is said of a stream and its consumer when their only node has stopped."""
+    user = await connected(f"nats://a:a@127.0.0.1:{nodes.port}")
+    try:
+        await until(lambda: led(user), "there is a leader")
+        await placed(2, user)
+        await nodes.stop(2)
+        await until(lambda: led(user), "there is a leader again")
+        requests = ("STREAM.INFO.S", "CONSUMER.INFO.S.c", "STREAM.INFO.NONE")
+        return {each: (await api(user, each)).get("error") for each in requests}
+    finally:
+        await user.close()
+
+
+async def test_requests_for_a_node_that_has_stopped_are_refused_alike(tmp_path: Path) -> None:
+    theirs, ours = await at_both(tmp_path, refusals)
+    assert ours == theirs
+    assert ours["CONSUMER.INFO.S.c"]["err_code"] == OFFLINE["CONSUMER.INFO.S.c"]
