@@ -16,7 +16,7 @@ SECONDS = 2.0
 """What may be on its way, as time that the line needs for it."""
 
 BEYOND_S = 1.0
-"""The same on top of twice the origin's distance, where that is more: by then half is confirmed."""
+"""The same on top of twice the origin's distance, where that is more."""
 
 LEAST = 16 << 10
 """Bytes at first, and at least: two seconds of 64 kbit/s."""

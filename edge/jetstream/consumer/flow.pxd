@@ -10,7 +10,7 @@ cdef class FlowWindow:
     cdef bint holding                   # nothing is sent until the request in flight is answered
     cdef long long asked_ns             # when the last request was made
     cdef long long answer_ns            # how long the answer before took
-    cdef long long distance_ns          # the soonest answer, and at most DISTANCE_MAX_NS
+    cdef long long distance_ns          # the soonest answer; 0 before the first
     cdef long long covered              # bytes that were sent before the request in flight
     cdef long long since                # when the first of them was, or the last answer came, ns
     cdef bint blocked(self) noexcept nogil

@@ -7,11 +7,11 @@ window is outstanding.
 The window holds what the receiver takes in two seconds, as its answers show: a slow link is kept
 busy, and whatever else has to cross it waits no longer than that and one message. It starts with
 one second of 64 kbit/s, and is half of that where many streams share such a link: each has at least
-this under way. On a fast link an answer comes so soon that the next window is full size.
+this under way. On a fast link a few answers make it full size.
 
-What is on its way to a distant receiver waits for nobody. The soonest answer shows the distance,
-there and back. Half a window is confirmed in that time, however fast the line: so the window holds
-what is taken in twice the distance and one second, where that is more.
+The soonest answer shows how far the receiver is, there and back. That time is left out: of what has
+come between two answers, the first was on its way for as long. So the window becomes two seconds'
+worth and what fills twice the distance: half of it is confirmed in the time there and back.
 
 A receiver that has nearly all of its stream gets what is fresh ahead of the history of others:
 while little is outstanding, deliveries are urgent on links. Once more is, they are bulk. They stay
@@ -27,11 +27,11 @@ WINDOW_FIRST = cython.declare(cython.longlong, 8 << 10)
 WINDOW_MIN = cython.declare(cython.longlong, 4 << 10)
 # What may be on its way, as time that the receiver needs for it.
 WINDOW_SECONDS = cython.declare(cython.double, 2.0)
-# The same on top of twice the receiver's distance, and what counts of that at most.
-BEYOND_SECONDS = cython.declare(cython.double, 1.0)
+# What counts of the receiver's distance at most: an answer can be late for other reasons.
 DISTANCE_MAX_NS = cython.declare(cython.longlong, 2_500_000_000)
-# An answer that is later than the distance by no more than this tells of a line that carries more.
-SOON_NS = cython.declare(cython.longlong, 250_000_000)
+# What has come counts as taken in this time at least: one answer makes the window 16 times as large
+# at most.
+TAKEN_MIN_NS = cython.declare(cython.longlong, 62_500_000)
 # What may be outstanding and urgent.
 FRESH_MAX = cython.declare(cython.longlong, 4 << 10)
 # One who is up to date is asked whether all has arrived this often at most.
@@ -45,7 +45,6 @@ class FlowWindow:
 
     def __init__(self):
         self.window = WINDOW_FIRST
-        self.distance_ns = DISTANCE_MAX_NS
         self.fresh = True
 
     @cython.cfunc
@@ -119,10 +118,13 @@ class FlowWindow:
             return False
         self.holding = False
         self.answer_ns = now - self.asked_ns
-        self.distance_ns = min(self.distance_ns, self.answer_ns)
         if self.answer_ns - self.distance_ns > WINDOW_SECONDS * SECOND_NS:
             self.early = False
-        self.resize(self.covered * SECOND_NS / max(now - self.since, 1))
+        spent: cython.longlong = max(now - self.since - self.distance_ns, TAKEN_MIN_NS)
+        self.resize(self.covered * SECOND_NS / spent)
+        if self.distance_ns == 0:
+            self.distance_ns = DISTANCE_MAX_NS
+        self.distance_ns = min(self.distance_ns, self.answer_ns)
         self.since = now
         self.outstanding = max(0, self.outstanding - self.asked)
         self.asked = 0
@@ -136,10 +138,7 @@ class FlowWindow:
     def resize(self, rate: cython.double) -> cython.void:
         """Fit the window to a rate, in bytes a second. One late answer at most halves it; a request
         that came early, and was answered in time, says how fast the receiver is at least."""
-        beyond: cython.double = BEYOND_SECONDS + 2 * self.distance_ns / SECOND_NS
-        wanted: cython.double = rate * max(WINDOW_SECONDS, beyond)
-        if not self.early and self.answer_ns - self.distance_ns < SOON_NS:
-            wanted = max(wanted, 2.0 * self.window)
+        wanted: cython.double = rate * WINDOW_SECONDS
         if self.early and wanted <= self.window:
             return
         if wanted >= WINDOW_MAX:
