@@ -72,6 +72,7 @@ SAMPLE = (
     "one-answer-confirms",
     "leader-sleeps-alone",
     "lease-in-sleep",
+    "backlog-for-each-answer",
 )
 
 

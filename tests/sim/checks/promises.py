@@ -31,6 +31,11 @@ class Promises:
         self.now_ns: int | None = None
         self.handing = (0, 0), 0
         self.log_seen: tuple[object, ...] = ()
+        self.round = 0
+        """The newest round of heartbeats."""
+        self.sent_again: dict[tuple[int, int], int] = {}
+        """The newest round when an answer to one had a leader send entries, by the member and its
+        start."""
         self.led = -(1 << 30)
         self.heard = NONE
         self.leader = 0
@@ -116,11 +121,26 @@ class Promises:
 
     def send(self, m: Message) -> None:
         """Judge, then let it be said."""
+        if m.kind is Kind.HEARTBEAT:
+            self.round = max(self.round, m.context)
+        elif m.kind is Kind.APPEND and m.entries:
+            self.sends_again(m)
         judge = JUDGES.get(m.kind)
         if judge is not None:
             judge(self, m)
         self.told.said(m)
         Raft.send(self.raft, m)
+
+    def sends_again(self, m: Message) -> None:
+        """A node that stood still answers many heartbeats at once: what it lacks goes out once for
+        all that had begun by then."""
+        heard = self.heard
+        if heard.kind is not Kind.HEARTBEAT_REPLY or heard.sender != m.to:
+            return
+        member = heard.sender, heard.boot
+        again = heard.context <= self.sent_again.get(member, -1)
+        self.require(not again, "sends entries for each answer to a heartbeat")
+        self.sent_again[member] = self.round
 
     def commit_to(self, index: int) -> None:
         """A leader commits, or a follower hears of it."""
@@ -134,6 +154,7 @@ class Promises:
     def become_leader(self) -> None:
         """A majority has told this candidate so, in this term (§5.2)."""
         voters = self.raft.log.config.voters
+        self.sent_again.clear()
         self.require(self.told.elected(voters), "leads without hearing a majority of votes")
         Raft.become_leader(self.raft)
 

@@ -178,6 +178,21 @@ bug(
     "reads that wait are forgotten when the leader steps down",
     (reads, "abandon", _lose_all),
 )
+def _sends_again(original):
+    def on_heartbeat_reply(r, m):
+        progress = r.progress.get(m.sender)
+        if progress is not None:
+            progress.nudged = -1
+        original(r, m)
+
+    return on_heartbeat_reply
+
+
+bug(
+    "backlog-for-each-answer",
+    "a member that stood still is sent its backlog again for each heartbeat that it answers",
+    (replication, "on_heartbeat_reply", _sends_again),
+)
 bug("one-answer-confirms", "one follower confirms a read", (reads, "quorum_round", _one_answers))
 bug(
     "lease-by-ticks-only",
