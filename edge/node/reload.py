@@ -1,8 +1,9 @@
 """Putting a new configuration into force without a restart (SIGHUP, `$SYS.REQ.SERVER.*.RELOAD`).
 
 What can change: users, permissions, account limits, connection limits and timeouts, the TLS
-certificate, log settings, the store's limits and disk budget, remotes of leaf links, whether
-JetStream runs. Whatever a running node cannot change is refused, and then nothing has changed.
+certificate, log settings, the store's limits and disk budget, remotes of leaf links, routes of a
+cluster, whether JetStream runs. Whatever a running node cannot change is refused, and then nothing
+has changed.
 """
 
 import logging
@@ -52,16 +53,13 @@ _FIXED: dict[str, Callable[[Options], Any]] = {
     "websocket": lambda options: options.websocket,
     "cluster.name": lambda options: options.cluster.name,
     "cluster.port": lambda options: options.cluster.port,
-    "cluster.permissions": lambda options: options.cluster.permissions,
     "cluster.tls": lambda options: options.cluster.tls,
-    "cluster.routes": lambda options: _Secret(options.cluster.routes),
     "proxy_protocol": lambda options: options.proxy_protocol,
     "ocsp": lambda options: (options.ocsp_mode, options.ocsp_urls),
     "tls.ocsp_peer": lambda options: options.tls is not None and bool(options.tls.ocsp_peer),
     "leafnodes.tls": lambda options: (
         options.leaf.tls is not None and ("TLS", bool(options.leaf.tls.ocsp_peer))
     ),
-    "cluster.accounts": lambda options: options.cluster.accounts,
     "leafnodes.port": lambda options: options.leaf.port,
     "operator": lambda options: (options.operator.operators, options.operator.trusted_keys),
     "resolver": lambda options: options.operator.resolver,
@@ -80,6 +78,9 @@ _REPORTED: dict[str, Callable[[Options], Any]] = {
     "log_file": lambda options: options.log_file,
     "authorization": lambda options: options.auth,
     "accounts": lambda options: options.accounts,
+    "cluster.routes": lambda options: _Secret(options.cluster.routes),
+    "cluster.permissions": lambda options: options.cluster.permissions,
+    "cluster.accounts": lambda options: options.cluster.accounts,
     "cluster.authorization": lambda options: _Secret(options.cluster.authorization),
     "tls": lambda options: options.tls,
     "pid_file": lambda options: options.pid_file,

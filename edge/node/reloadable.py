@@ -23,10 +23,11 @@ LIVE = frozenset((
     "jetstream.enabled", "jetstream.max_memory_store", "jetstream.max_file_store",
     "jetstream.limits", "leaf.authorization", "leaf.remotes", "leaf.reconnect",
     "leaf.dial_timeout", "leaf.compression", "leaf.tls", "leaf.write_deadline", "leaf.rate",
-    "leaf.write_timeout", "cluster.advertise", "cluster.no_advertise", "cluster.authorization",
-    "cluster.connect_retries", "cluster.connect_backoff", "cluster.pool_size",
-    "cluster.compression", "cluster.ping_interval", "cluster.ping_max", "cluster.write_deadline",
-    "cluster.write_timeout", "headwater.disk_budget",
+    "leaf.write_timeout", "cluster.accounts", "cluster.advertise", "cluster.authorization",
+    "cluster.compression", "cluster.connect_backoff", "cluster.connect_retries",
+    "cluster.no_advertise", "cluster.permissions", "cluster.ping_interval", "cluster.ping_max",
+    "cluster.pool_size", "cluster.routes", "cluster.write_deadline", "cluster.write_timeout",
+    "headwater.disk_budget",
 ))  # fmt: skip
 """Paths in `Options`; what stands below one is live, too. Keys that nats-server does not take over
 are refused here, too, but for those of `leafnodes` and limits of the store."""

@@ -33,6 +33,13 @@ class DialerRegistry(Registry, Protocol):
     options: "ClusterOptions"
     tls_name: str
     """Name that a certificate may be for when the peer is known by its address alone."""
+    conns: dict[int, RouteConn]
+    """Every connection that is open."""
+    dialers: "list[Dialer]"
+    """What dials now."""
+
+    def dial(self, url: str, *, implicit: bool, gossip: int = 0) -> "Dialer":
+        """Keep up the routes to an address from now on."""
 
     def peer_demands(self) -> "OCSPPeerOptions | None":
         """What is asked about the certificate of a peer."""
@@ -85,10 +92,15 @@ class Dialer:
         """Begin to dial in the background."""
         self._task = self.routes.node.loop.create_task(self._run())
 
-    async def stop(self) -> None:
-        """Stop dialling."""
+    def end(self) -> None:
+        """Dial no more; what has been dialled goes on."""
         if self._task is not None:
             self._task.cancel()
+
+    async def stop(self) -> None:
+        """Stop dialling, and wait for that."""
+        self.end()
+        if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
@@ -131,6 +143,7 @@ class Dialer:
                 credentials=self.credentials,
                 account=account,
             )
+            session.dialer = self
             session.implicit = self.implicit
             session.gossip = self.gossip
             self._session = session

@@ -27,6 +27,7 @@ from headwater.edge.facts.version import NATS_LEVEL
 from headwater.federation.leaf.compression import ACCEPT, AUTO, agreed, normal, normal_options
 from headwater.federation.leaf.leaf_session import encoded
 from headwater.hub.routes.advertised import Advertised, with_port
+from headwater.hub.routes.configured import ConfiguredRoutes
 from headwater.hub.routes.dialer import Dialer, is_address
 from headwater.hub.routes.fences import Fences
 from headwater.hub.routes.gossip import address_of, gossip_mode, heard_by_gossip
@@ -95,16 +96,17 @@ class Routes:
         self.port = 0
         self.size = pool_size(self.options)
         """Routes of the pool that this node wants; 0 without pools."""
-        self.pinned = pinned_accounts(node) if self.size else frozenset()
-        """Accounts that have a route of their own."""
+        self.pinned = self._own_pinned = pinned_accounts(node) if self.size else frozenset()
+        """Accounts that have a route of their own: by this node's configuration, or because a peer
+        has given them one since."""
         self.compression = compression_of(self.options)
-        hosts = [urlsplit(url).hostname or "" for url in self.options.routes]
-        self.tls_name = next((host for host in hosts if host and not is_address(host)), "")
+        self.tls_name = name_of(self.options.routes)
         self.conns: dict[int, RouteConn] = {}
         """Every connection that is open, whether or not it has introduced itself."""
         self.peers: dict[str, PeerRoutes] = {}
         """The routes to each node, by its id."""
         self.dialers: list[Dialer] = []
+        self._configured = ConfiguredRoutes(self)
         self.fences = Fences(self.server_id, node.loop)
         self._live: list[RouteConn] = []
         self._interest: dict[str, RouteInterest] = {}
@@ -129,12 +131,17 @@ class Routes:
 
     def _reloaded(self) -> None:
         """Other options are in force, those of the log, too: end the routes whose credentials
-        are right no more, and all when what both ends agreed on has changed."""
-        self.options = self.node.options.cluster
+        are right no more, and all when what both ends agreed on has changed. Those are dialled
+        again."""
+        old, self.options = self.options, self.node.options.cluster
         size, compression = pool_size(self.options), compression_of(self.options)
-        anew = (size, compression) != (self.size, self.compression)
-        self.size, self.compression = size, compression
-        self.pinned = pinned_accounts(self.node) if size else frozenset()
+        pinned = pinned_accounts(self.node) if size else frozenset()
+        other_rules = self.options.permissions != old.permissions
+        agreed_on = (self.size, self.compression, self._own_pinned)
+        anew = other_rules or (size, compression, pinned) != agreed_on
+        if anew:
+            self.size, self.compression = size, compression
+            self.pinned = self._own_pinned = pinned
         for name, interest in self._interest.items():
             interest.pool_index = pool_index(size, name.encode())
         for conn in list(self.conns.values()):
@@ -144,6 +151,17 @@ class Routes:
                 conn.close("Configuration Reloaded")
             elif session.connect is not None:
                 self.judge(conn, session.connect, functools.partial(self._judged, conn))
+        if other_rules:
+            self._judge_interest()
+        self.tls_name = name_of(self.options.routes)
+        self._configured.follow(self.options.routes)
+
+    def _judge_interest(self) -> None:
+        """Other permissions are in force: what the nodes are told of is found anew."""
+        self._principal = route_principal(self.options.permissions)
+        for account in list(self.node.accounts.values()):
+            self._interest[account.name].stop()
+            self._count(account)
 
     def _judged(self, conn: RouteConn, outcome: Any) -> None:
         if isinstance(outcome, SecurityError):
@@ -154,7 +172,7 @@ class Routes:
     def begin(self, port: int) -> None:
         """The client listener is there: tell clients of it, and dial."""
         node = self.node
-        self.port = port
+        self.port, self.options = port, node.options.cluster
         self._ignored = _jetstream_api(node)
         for account in list(node.accounts.values()):
             self._watch(account)
@@ -163,18 +181,20 @@ class Routes:
         node.reload_hooks.append(self._reloaded)
         self._advertised.find()
         self._tell_clients()
-        for url in self.options.routes:
-            self._dial(url, implicit=False)
+        self._configured.follow(self.options.routes)
         self._sweeper = node.loop.call_later(SWEEP_S, self._sweep)
 
     def _watch(self, account: Account) -> None:
+        self._count(account)
+        for conn in self._live:
+            conn.account_made(account)
+
+    def _count(self, account: Account) -> None:
         name = account.name
         index = pool_index(self.size, name.encode())
         self._interest[name] = RouteInterest(account, index, self._principal)
         for peer in self.peers.values():
             self._assign_interest(peer, name)
-        for conn in self._live:
-            conn.account_made(account)
 
     def _assign_interest(self, peer: PeerRoutes, name: str) -> None:
         """Have a node know of one account's interest, on the route that the account has to it."""
@@ -198,10 +218,12 @@ class Routes:
         for interest in self._interest.values():
             interest.stop()
 
-    def _dial(self, url: str, *, implicit: bool, gossip: int = 0) -> None:
+    def dial(self, url: str, *, implicit: bool, gossip: int = 0) -> Dialer:
+        """Keep up the routes to an address from now on."""
         dialer = Dialer(self, url, implicit=implicit, gossip=gossip)
         self.dialers.append(dialer)
         dialer.start()
+        return dialer
 
     # --- life of a route ---
 
@@ -534,7 +556,7 @@ class Routes:
         self.dialers = [dialer for dialer in self.dialers if dialer.busy]
         if len(self.dialers) < DIALERS_MAX:
             netloc = urlsplit(info.ip).netloc.rpartition("@")[2]
-            self._dial(f"nats-route://{login}{netloc}", implicit=True, gossip=info.gossip_mode)
+            self.dial(f"nats-route://{login}{netloc}", implicit=True, gossip=info.gossip_mode)
 
     def peer_changed(self, conn: RouteConn, info: RouteInfo) -> None:
         """A peer tells something new of itself: mostly that it is about to leave."""
@@ -642,6 +664,12 @@ def pinned_accounts(node: "NodeView") -> frozenset[str]:
     """Accounts that have a route of their own: those that are configured, and the system's."""
     system = [] if node.options.no_system_account else [node.system_account]
     return frozenset((*node.options.cluster.accounts, *system))
+
+
+def name_of(urls: list[str]) -> str:
+    """The first name of a host among the URLs of routes; empty where all are addresses."""
+    hosts = [urlsplit(url).hostname or "" for url in urls]
+    return next((host for host in hosts if host and not is_address(host)), "")
 
 
 def compression_of(options: ClusterOptions) -> CompressionOptions:

@@ -157,6 +157,8 @@ class RouteSession:
         self.solicited = solicited
         self.credentials = credentials
         self.peer = RouteInfo(server_id="")
+        self.dialer: Any = None
+        """What has dialled it; None when the peer has."""
         self.implicit = False
         self.gossip = 0
         """The `gossip_mode` under which this node has heard of the peer."""

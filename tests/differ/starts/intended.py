@@ -28,7 +28,7 @@ RELOADS = {
     "links of a gateway": "a reload changes who may dial leaf links, and how they behave; "
     "nats-server refuses that",
     "another cluster": "who leads and where streams are is agreed by the nodes of one cluster: its "
-    "name, its routes and its permissions take a restart; nats-server changes them",
+    "name takes a restart; nats-server changes it",
     "a listener elsewhere": "nats-server says that it was reloaded, and listens where it did",
     "a name beside no_system_account": "a system account that is named is there, so that nothing "
     "changes; nats-server refuses that",
@@ -46,7 +46,7 @@ _TAKEN_HERE = {
 """What nats-server says where Headwater takes a reload over."""
 
 _REFUSED_HERE = {
-    "another cluster": r"not supported for cluster\.(name|routes|permissions|accounts)",
+    "another cluster": r"not supported for cluster\.name",
     "a listener elsewhere": r"not supported for leafnodes\.port",
     "system account that is gone": r"system_account: there is no account",
     "staples": r"not supported for ocsp",

@@ -22,7 +22,6 @@ from headwater.edge.conf.options import (
     CompressionOptions,
     TLSOptions,
 )
-from headwater.edge.conf.problems import ConfigError
 from headwater.edge.node.node import Node
 from headwater.edge.node.reload import reload_node
 from headwater.hub.routes import dialer
@@ -464,13 +463,6 @@ async def test_a_fence_comes_back_behind_everything(cluster: Cluster, tmp_path: 
             await client.flush()
         await registry(cluster.nodes[0]).fence(node.server_id)
         assert all(interest(node, b"r.%d" % round_, name) for name in NAMES)
-
-
-async def test_a_reload_with_other_accounts_is_refused(cluster: Cluster) -> None:
-    node = cluster.add(accounts=ACCOUNTS)
-    wanted = msgspec.structs.replace(node.options.cluster, accounts=["A"])
-    with pytest.raises(ConfigError, match="not supported for cluster.accounts"):
-        reload_node(node, msgspec.structs.replace(node.options, cluster=wanted))
 
 
 async def test_a_route_that_a_peer_has_given_up_makes_room(
