@@ -100,13 +100,13 @@ class AccountJetStream:
     def create(self, wanted: StreamConfig, pedantic: bool, apart: Sequence[str] = ()) -> Stream:
         """Make a stream, or return the one that is the same already. `apart`: see `Scope.apart`.
         Raises JetStreamError."""
+        self.check_limits(wanted)
         config = self.check_new(wanted, self.scope(pedantic, wanted.num_replicas, apart))
         existing = self.streams.get(config.name)
         if existing is not None:
             if stream_config.same_config(existing.config, config):
                 return existing
             raise errors.STREAM_NAME_EXIST.error()
-        self.tiers.check_consumers(config)
         self.check_reservation(config, None)
         stream_sources.check_filters(config)
         if self.overlapping(config.subjects, ""):
@@ -154,6 +154,17 @@ class AccountJetStream:
         for durable in waits:
             if durable is not None:
                 await durable
+
+    def check_limits(self, wanted: StreamConfig) -> None:
+        """Refuse what account or node have no room for, as it came, before anything else is judged,
+        and whether there is such a stream or not (nats-server, `jsNonClusteredStreamLimitsCheck`).
+        Raises JetStreamError."""
+        others = self.configs()
+        self.tiers.check_streams(wanted, others)
+        self.tiers.check_consumers(wanted)
+        if wanted.max_bytes:
+            self.tiers.check_bytes(wanted, others, None)
+            self.tiers.check_node(wanted)
 
     def check_new(self, wanted: StreamConfig, scope: stream_config.Scope) -> StreamConfig:
         """A complete configuration for a stream that may be made. Raises JetStreamError."""

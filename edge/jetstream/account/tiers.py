@@ -38,6 +38,7 @@ class Tiers:
 
     def __init__(self, options: AccountJetStreamOptions, node: dict[str, Usage]) -> None:
         """`node` has the node's counters by storage."""
+        self._node = node
         self.whole = {name: Usage(name, -1, parent) for name, parent in node.items()}
         """Of all streams together, by storage."""
         self._parts: dict[tuple[str, int], Usage] = {}
@@ -152,6 +153,11 @@ class Tiers:
             if other.storage == config.storage
         )
         if reserved + more > limit:
+            raise no_room(config.storage)
+
+    def check_node(self, config: StreamConfig) -> None:
+        """Refuse a `max_bytes` beyond what the node has left of its own. Raises JetStreamError."""
+        if not self._node[config.storage].room_for(config.max_bytes):
             raise no_room(config.storage)
 
     def _copies(self, config: StreamConfig) -> int:
