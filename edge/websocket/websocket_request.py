@@ -12,6 +12,7 @@ import h11
 from wsproto.utilities import generate_accept_token
 
 from headwater.edge.conf.options import WebSocketOptions
+from headwater.edge.websocket.paths import cleaned
 
 HEAD_BYTES_MAX = 64 * 1024
 """Longest request head; browsers send a few hundred bytes, cookies with tokens a few thousand, and
@@ -26,21 +27,27 @@ HOST = re.compile(r"[A-Za-z0-9!$%&'()*+,\-.:;=\[\]_~]*")
 
 BROKEN_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
+ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:(?://[^/]*)?(|/.*)")
+"""A target with a scheme, and with a host or none; its path is what is asked for."""
+
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class RefusedError(Exception):
-    """A request that opens no WebSocket; the text is for the log, `status` for the peer."""
+    """A request that opens no WebSocket; the text is for the log, `status` for the peer, and so are
+    `more` header lines."""
 
-    def __init__(self, status: HTTPStatus, text: str) -> None:
+    def __init__(self, status: HTTPStatus, text: str, more: str = "") -> None:
         super().__init__(f"websocket handshake error: {text}")
         self.status = status
+        self.more = more
 
     def answer(self) -> bytes:
         """The HTTP response."""
         body = self.status.phrase.encode() + b"\n"
         return (
             f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\n"
+            f"{self.more}"
             "Content-Type: text/plain; charset=utf-8\r\n"
             "Sec-WebSocket-Version: 13\r\n"
             f"Content-Length: {len(body)}\r\n"
@@ -129,6 +136,12 @@ class UpgradeReader:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         target = request.target.decode("latin-1")
         _check_form(request, headers, target)
+        path, mark, query = _path(target)
+        if path != cleaned(path) and request.method != b"CONNECT":
+            place = cleaned(path) + mark + query
+            raise RefusedError(
+                HTTPStatus.TEMPORARY_REDIRECT, f"moved to {place}", f"Location: {place}\r\n"
+            )
         if request.method != b"GET":
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "request method must be GET")
         if not headers.get("host", [""])[0].strip():
@@ -143,7 +156,18 @@ class UpgradeReader:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "invalid version")
         check_origin(headers, self._options, secure=self._secure)
         compression = self._options.compression and _offers_deflate(headers)
-        return Upgrade(target.partition("?")[0], headers, compression=compression)
+        return Upgrade(path, headers, compression=compression)
+
+
+def _path(target: str) -> tuple[str, str, str]:
+    """The path of a target, `?` if it has one, and what follows that. Raises RefusedError."""
+    path, mark, query = target.partition("?")
+    if not path.startswith("/"):
+        whole = ABSOLUTE.fullmatch(path)
+        if whole is None:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "invalid target")
+        path = whole[1]
+    return path, mark, query
 
 
 def _check_form(request: h11.Request, headers: dict[str, list[str]], target: str) -> None:

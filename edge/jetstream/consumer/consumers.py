@@ -83,7 +83,8 @@ def create_consumer(
 ) -> tuple[Delivery, Awaitable[None] | None]:
     """Make a consumer from a checked configuration and let it run.
 
-    `resume` is called before that and may set how far the consumer is.
+    `resume` is called before that and may set how far the consumer is. It is of a backup then, and
+    no advisory says that it was made, as with nats-server.
     """
     if not config.durable_name and config.inactive_threshold <= 0:
         config.inactive_threshold = EPHEMERAL_NS
@@ -94,7 +95,8 @@ def create_consumer(
     lsn = consumer_state.save(consumer) if attach(consumer) else kept_configs.keep(consumer)
     add(consumer)
     stream.node.on_consumer_made(consumer)
-    consumer_events.created(consumer)
+    if resume is None:
+        consumer_events.created(consumer)
     return consumer, durable(stream, lsn)
 
 

@@ -27,6 +27,7 @@ REQUESTS = {
     "another method": request(method="POST"),
     "a method in small letters": request(method="get"),
     "a path of its own": request(path="/nats?x=1"),
+    "a path with a host": request(path="http://h/mqtt"),
     "of a whole server": request(path="*"),
     "a percent sign that begins nothing": request(path="/%zz"),
     "a space in the path": request(path="/a b"),
@@ -65,17 +66,33 @@ def listeners() -> Iterator[tuple[int, int]]:
         yield found
 
 
-def status(port: int, head: bytes) -> bytes:
-    """The status that answers a request."""
+PATHS = (
+    "//", "/a//b", "/a/../b", "/..", "/a/./b", "/a/..", "/a/.", "/.", "/./", "/...", "/a/b/", "/a//",
+    "//leafnode", "/leafnode/", "/leafnode/..", "/x/../leafnode", "//mqtt", "/a//b?q=1//2", "?a",
+    "/%2e%2e/b", "/a%2f%2fb", "/a//%20x", "http://h//x", "http://h", "http://h/x?q", "http://h?q",
+    "a//b", "a/b", "://h/x", "http://", "http:/h", "h", "//host/x", "///",
+)  # fmt: skip
+
+
+def answer(port: int, head: bytes) -> tuple[bytes, bytes]:
+    """The status that answers a request, and the place that it names."""
     with dial(port, ENDED_SOON_S) as conn:
         conn.sendall(head)
         said = b""
-        while b"\r\n" not in said and (data := conn.recv(65536)):
+        while b"\r\n\r\n" not in said and (data := conn.recv(65536)):
             said += data
-    return said.partition(b"\r\n")[0].split()[1]
+    place = said.partition(b"\r\nLocation: ")[2].partition(b"\r\n")[0]
+    return said.partition(b"\r\n")[0].split()[1], place
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_the_same_requests_open_websockets(listeners: tuple[int, int], name: str) -> None:
-    ours, theirs = (status(port, REQUESTS[name]) for port in listeners)
+    ours, theirs = (answer(port, REQUESTS[name]) for port in listeners)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_the_same_paths_are_elsewhere(listeners: tuple[int, int], path: str, method: str) -> None:
+    ours, theirs = (answer(port, request(method, path)) for port in listeners)
     assert ours == theirs

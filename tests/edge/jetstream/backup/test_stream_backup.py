@@ -187,15 +187,20 @@ async def test_advisories(both_urls: tuple[str, str]) -> None:
         sub = await nc.subscribe("$JS.EVENT.ADVISORY.>")
         backup = Backup(nc)
         await backup.api("STREAM.CREATE.B", {"name": "B", "storage": "memory"})
+        for name in ("one", "two"):
+            config = {"name": name, "durable_name": name} if name == "one" else {"name": name}
+            await backup.api(f"CONSUMER.CREATE.B.{name}", {"stream_name": "B", "config": config})
         await backup.api("STREAM.INFO.NONE", {})
         answer, content = await backup.take("B")
         await backup.api("STREAM.DELETE.B", {})
         await backup.bring("B", answer, content)
         await backup.api("STREAM.DELETE.B", {})
         events = []
-        while sum("API" in subject for subject, _ in events) < 6:
+        while sum("API" in subject for subject, _ in events) < 8:
             message = await sub.next_msg(5)
             events.append((message.subject, comparable(json.loads(message.data))))
+        made = [subject for subject, _ in events if ".CONSUMER.CREATED." in subject]
+        assert len(made) == 2, "of consumers that a restore brings nothing is told"
         # Requests are told of when they are done, and a backup is done beside others.
         heard.append(sorted(events, key=lambda event: (event[0], str(event[1].get("subject")))))
         await nc.close()
