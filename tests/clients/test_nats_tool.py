@@ -10,6 +10,7 @@ import pytest
 
 from bench.servers import Recipe, anchor, headwater
 from tests.clients.tool_desk import Said, found, play
+from tests.slow import shared
 
 TOOL = found("nats")
 pytestmark = pytest.mark.skipif(
@@ -17,6 +18,9 @@ pytestmark = pytest.mark.skipif(
 )
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
 AREAS = sorted(path.stem for path in TRANSCRIPTS.glob("*.txt") if path.stem != "setup")
+FURTHER = [f"further/{path.stem}" for path in sorted((TRANSCRIPTS / "further").glob("*.txt"))]
+"""More of everything, with refusals; `make slow` runs these."""
+
 MISTAKES = ("unknown long flag", "unknown short flag", "Pass --help", "no answer in")
 """What no transcript holds: the test is wrong then, or a server is silent."""
 
@@ -43,7 +47,7 @@ def said(given: list[str], folder: Path) -> tuple[list[Said], list[Said]]:
     return ours, theirs
 
 
-@pytest.mark.parametrize("area", AREAS)
+@pytest.mark.parametrize("area", shared([*AREAS, *FURTHER], lambda area: area in AREAS))
 def test_area(area: str, tmp_path: Path) -> None:
     ours, theirs = said(commands("setup") + commands(area), tmp_path)
     for one, other in zip(ours, theirs, strict=True):

@@ -33,7 +33,7 @@ EXPIRES = re.compile(r'"expires": ?(\d+)')
 AROUND_S = 0.06
 """So close to the end of a request nothing is done: whether it is over is chance then."""
 
-LATE = re.compile("(consumer_(delete|reset)|stream_delete)_response")
+LATE = re.compile("(consumer_(delete|reset)|stream_(msg_)?delete)_response")
 
 COUNTS = ("errors", "total")
 """What an account counts of the API's requests."""
