@@ -65,6 +65,33 @@ async def test_a_node_that_stops_leaves_no_request_unanswered(lab: Lab, leads: b
     assert {each[-1] for each in answers} == set(OFFLINE.items())
 
 
+async def test_a_node_that_starts_again_is_asked_as_soon_as_it_answers(lab: Lab) -> None:
+    await lab.formed()
+    index = ((lab.leader() or 0) + 1) % 3
+    clients = [await lab.connect(each) for each in range(3) if each != index]
+    await placed(index, clients[0])
+
+    async def back() -> bool:
+        found = [await api(client, "STREAM.INFO.S") for client in clients]
+        return not any("error" in each for each in found)
+
+    for _ in range(2):
+        there = asyncio.Event()
+        askers = [
+            asyncio.create_task(ask(client, request, there))
+            for client in clients
+            for request in OFFLINE
+            for _ in range(ASKERS)
+        ]
+        await lab.stop_node(index)
+        lab.start(index)
+        await until(back, "the node answers again")
+        there.set()
+        answers = await asyncio.gather(*askers)
+        refused = {(request, code) for each in answers for request, code in each if code}
+        assert refused <= set(OFFLINE.items())
+
+
 async def refusals(nodes: Nodes) -> dict[str, Any]:
     """What is said of a stream and its consumer when their only node has stopped."""
     user = await connected(f"nats://a:a@127.0.0.1:{nodes.port}")
