@@ -110,6 +110,8 @@ HISTORIES = {
     "such one it delivers when an update makes it want them",
     "full source": "a source whose stream takes no message says why; nats-server tries again and "
     "says nothing",
+    "silent origin": "a source whose origin nobody answers for says so; nats-server tries again and "
+    "says nothing",
     "before its start": "what was stored before a consumer begins does not wait for it. "
     "nats-server counts it when it comes, until it is asked for the consumer",
     "refused, then purged": "what was refused is due at once. nats-server forgets so at a purge, "
@@ -165,6 +167,7 @@ NO_WAIT_ENDS = re.compile(
 )
 _NAMED = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]|\\u00([01][0-9a-f]|7f)", re.IGNORECASE)
 _UNSTORED = re.compile(r'"error": \{"code": 503, "description": "a message could not be [^}]*\}, ')
+_UNANSWERED = re.compile(r'"error": \{"code": 503, "description": "nobody answers on [^}]*\}, ')
 _REFUSED = re.compile(r'"err_code": (10052|10112|10141)\b')
 _COPIES = re.compile(r'"(mirror|sources)" ?:', re.IGNORECASE)
 _USED = re.compile(r'"(total|consumers|memory|storage|streams)": \d+')
@@ -187,6 +190,8 @@ def intended_history(steps: list[dict[str, Any]], number: int, ours: Any, theirs
         return "nobody wants a source"
     if ours != theirs and [_UNSTORED.sub("", line) for line in ours] == theirs:
         return "full source"
+    if ours != theirs and [_UNANSWERED.sub("", line) for line in ours] == theirs:
+        return "silent origin"
     return _intended(steps, number, ours, theirs)
 
 
