@@ -93,7 +93,7 @@ class StreamRequests:
         wanted = api_stream.wanted_stream(tokens, payload, ctx)
         apart = await long_work.find_apart(wanted.subjects)
         scope = self._scope(js, wanted.pedantic, wanted.num_replicas, apart)
-        config = self.checked(js, wanted, scope)
+        config = stream_config.checked(wanted, scope)
         state = self.cluster.state
         known = state.stream(js.name, config.name)
         if known is not None:
@@ -102,8 +102,10 @@ class StreamRequests:
             raise errors.STREAM_NAME_EXIST.error()
         stream_sources.check_filters(config)
         self._refuse_overlap(js, config, "")
+        others = self._configs(js)
+        js.tiers.check_streams(config, others)
         js.tiers.check_consumers(config)
-        js.tiers.check_bytes(config, self._configs(js), None)
+        js.tiers.check_bytes(config, others, None)
         peers = self.place(js.name, config)
         boots = self._boots(peers)
         assignment = Assignment(
@@ -138,13 +140,6 @@ class StreamRequests:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ANNOUNCED_SECONDS):
                     await announced.wait()
-
-    def checked(
-        self, js: AccountJetStream, wanted: StreamConfig, scope: stream_config.Scope
-    ) -> StreamConfig:
-        """A complete configuration for a stream that may be made. Raises JetStreamError."""
-        js.tiers.check_streams(wanted, self._configs(js))
-        return stream_config.checked(wanted, scope)
 
     def _configs(self, js: AccountJetStream) -> list[StreamConfig]:
         known = {each.name: each.config for each in self.cluster.state.of_account(js.name).values()}

@@ -110,8 +110,8 @@ HISTORIES = {
     "such one it delivers when an update makes it want them",
     "full source": "a source whose stream takes no message says why; nats-server tries again and "
     "says nothing",
-    "silent origin": "a source whose origin nobody answers for says so; nats-server tries again and "
-    "says nothing",
+    "silent origin": "a source whose origin nobody answers for says so; nats-server tries again "
+    "and says nothing",
     "before its start": "what was stored before a consumer begins does not wait for it. "
     "nats-server counts it when it comes, until it is asked for the consumer",
     "refused, then purged": "what was refused is due at once. nats-server forgets so at a purge, "
