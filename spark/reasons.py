@@ -16,6 +16,19 @@ _EXECUTORS = {
     ),
     r"JAVA_GATEWAY_EXITED": "Java did not start; look into: headwater spark doctor",
 }
+#: What Spark says without saying what to do about it.
+_REFUSED = {
+    r"headwater does not support Update mode": (
+        "use outputMode append or complete, or write each microbatch in foreachBatch, with its "
+        "number in writeId"
+    ),
+    r"\"headwater\" cannot be written in the \"\w+\" mode": "use mode('append')",
+    r"name `(value|key|topic|offset|partition)` cannot be resolved": (
+        "Kafka's value and offset are payload and sequence here, its key is a token of subject, "
+        "its topic the column stream, and there is no partition"
+    ),
+    r"name `headers` cannot be resolved": "set the option headers to map or raw",
+}
 #: What Spark says of files of a checkpoint that it cannot read.
 _DAMAGED = r"Failed to read log file [^\n]+|Checksum error: [^\n]+"
 #: The same where that alone may mean other things: it is how a streaming query begins to fail.
@@ -67,7 +80,8 @@ def spark_reason(text: str) -> str:
     if "_WRITE_FAILED" in told[0] and causes:
         # Which files those were comes first, and why they could not be written last.
         return f"{told[0]}: {causes[-1]}"
-    return told[0]
+    hints = [words for sign, words in _REFUSED.items() if re.search(sign, told[0])]
+    return ": ".join([told[0].rstrip("; "), *hints])
 
 
 def _damage(text: str) -> str:

@@ -27,6 +27,7 @@ from headwater.spark.jobs.watch import JobProgress, watched
 from headwater.spark.options import SourceOptions, parse_options
 from headwater.spark.read.stream_names import stream_info
 from headwater.spark.wire.connection import Connection
+from headwater.spark.write.claim import attempt_of
 from headwater.spark.write.ledger import BUCKET, Ledger
 from headwater.spark.write.publisher import check_subject
 from headwater.spark.write.sink import Written, check_target, commit_batch, write_batch
@@ -43,7 +44,7 @@ _OURS = frozenset(
      "valueformat", "valueschema", "startingtimestamp", "endingtimestamp")
 )  # fmt: skip
 _MAP = "map<string,string>"
-_WRITTEN = "rows long, skipped long, revision long, replayed boolean"
+_WRITTEN = "rows long, skipped long, revision long, replayed boolean, last long"
 
 
 @dataclass(frozen=True)
@@ -307,9 +308,11 @@ def _write(
 
     def publish(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa
+        from pyspark import TaskContext
 
-        done = asdict(write_batch(options, batches, query, run, number))
-        names = ("rows", "skipped", "revision", "replayed")
+        attempt = attempt_of(TaskContext.get())
+        done = asdict(write_batch(options, batches, query, run, number, attempt))
+        names = ("rows", "skipped", "revision", "replayed", "last")
         yield pa.RecordBatch.from_pydict({name: [done[name]] for name in names})
 
     found = rows.mapInArrow(publish, _WRITTEN).collect()

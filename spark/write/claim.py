@@ -5,14 +5,18 @@ another one has written that batch in its place; what it published then would co
 enters in the ledger which batch it has begun, and its tasks look there before they send, each
 `LOOK_S` at least. Who takes a batch over waits for `TAKEOVER_S` before it reads what is in the
 target: whoever wrote before has looked since then, and stopped.
+
+So it is with a task that Spark begins again in the same run, as the executor is lost or slow: the
+attempt before may go on where Spark does not see it.
 """
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from headwater.spark.options import SourceOptions
 from headwater.spark.wire.connection import Connection
-from headwater.spark.write.ledger import Ledger, LedgerEntry
+from headwater.spark.write.ledger import Ledger, LedgerEntry, attempt_fenced
 from headwater.spark.write.patience import patiently
 
 #: Longest time for which a run trusts what it has seen in the ledger, in seconds.
@@ -25,13 +29,37 @@ _OUSTED = 16
 _LOOKS = 2
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a `task`: a later one has a higher `number`. `first` says that nobody has
+    begun the task before."""
+
+    task: int
+    number: int
+    first: bool
+
+
+def attempt_of(context: Any) -> Attempt | None:
+    """The attempt that Spark's TaskContext says this is; None outside of tasks."""
+    if context is None:
+        return None
+    first = context.attemptNumber() == 0
+    return Attempt(context.partitionId(), context.taskAttemptId(), first)
+
+
 class Claim:
     """Asks the ledger whether the entry is still `entry`, which was read at or after `since` by
-    this machine's monotonic clock, in seconds."""
+    this machine's monotonic clock, in seconds; and whether `attempt` is the newest."""
 
     def __init__(
-        self, options: SourceOptions, query: str, entry: LedgerEntry, since: float
+        self,
+        options: SourceOptions,
+        query: str,
+        entry: LedgerEntry,
+        since: float,
+        attempt: Attempt | None = None,
     ) -> None:
+        self._attempt = attempt
         self._options = options
         self._query = query
         self._entry = entry
@@ -58,6 +86,11 @@ class Claim:
             raise ledger.lost()
         if found.revision != self._entry.revision:
             raise ledger.fenced()
+        attempt = self._attempt
+        if attempt is not None:
+            newest, _ = ledger.read_attempt(self._entry, attempt.task)
+            if newest > attempt.number:
+                raise attempt_fenced(attempt.task)
         self._since = asked
 
 

@@ -2,7 +2,8 @@
 
 The entry says which batch was written last, and where the target ended then. A batch that is
 run again finds itself in the entry and writes nothing; one that was cut off in the middle finds
-its first half in the target, behind that end. This holds however long after, unlike the
+its first half in the target, behind that end. A task that Spark runs again in the same run has a
+key of its own. This holds however long after, unlike the
 window in which a stream remembers message ids. Entries change by compare-and-set, so of two
 drivers on one checkpoint the slower one stops.
 """
@@ -32,7 +33,8 @@ class LedgerEntry:
     `run` is the run of the query that wrote it. `revision` is that of the entry, 0 before it
     is stored. `created` is when the target was made, "" in entries that do not say. `begun` says
     that the run has begun the next batch, `taken` that another run had begun it before. `ousted`
-    are the last runs that others took over from.
+    are the last runs that others took over from. `start` is where the target ended before the
+    last batch, -1 in entries that do not say.
     """
 
     batch: int
@@ -43,6 +45,7 @@ class LedgerEntry:
     begun: bool = False
     taken: bool = False
     ousted: tuple[str, ...] = ()
+    start: int = -1
 
 
 class Ledger:
@@ -81,7 +84,43 @@ class Ledger:
             stored.get("begun", False),
             stored.get("taken", False),
             tuple(stored.get("ousted", ())),
+            stored.get("start", -1),
         )
+
+    def read_attempt(self, entry: LedgerEntry, task: int) -> tuple[int, int]:
+        """The newest attempt that was entered at a task of the batch that `entry` begins, -1 for
+        none; and the revision of what is there, 0 for nothing."""
+        try:
+            answer = self._connection.api(
+                f"{self._prefix}.STREAM.MSG.GET.{STREAM}",
+                {"last_by_subj": f"{self._subject}.{task}"},
+            )
+        except ApiError as error:
+            if error.code == 404:
+                return -1, 0
+            raise
+        message = answer["message"]
+        stored = json.loads(base64.b64decode(message["data"]))
+        same = stored["entry"] == entry.revision
+        return stored["attempt"] if same else -1, message["seq"]
+
+    def enter_attempt(self, entry: LedgerEntry, task: int, attempt: int) -> None:
+        """Store that an `attempt` goes on with a task. Raises FencedError for a newer one."""
+        body = json.dumps({"entry": entry.revision, "attempt": attempt}).encode()
+        while True:
+            newest, revision = self.read_attempt(entry, task)
+            if newest > attempt:
+                raise attempt_fenced(task)
+            answer = self._connection.store(
+                f"{self._target}.{task}",
+                body,
+                {"Nats-Expected-Last-Subject-Sequence": str(revision)},
+            )
+            problem = answer.get("error")
+            if not problem:
+                return
+            if problem.get("err_code") not in _WRONG_LAST:
+                raise ApiError(problem["code"], problem.get("err_code", 0), problem["description"])
 
     def begin(self, entry: LedgerEntry) -> LedgerEntry:
         """Store the first entry, or one in place of `entry.revision`; or find the one that another
@@ -107,6 +146,8 @@ class Ledger:
         }
         more = {"begun": entry.begun, "taken": entry.taken, "ousted": entry.ousted}
         body |= {name: value for name, value in more.items() if value}
+        if entry.start >= 0:
+            body["start"] = entry.start
         try:
             answer = self._connection.store(
                 self._target,
@@ -159,3 +200,8 @@ class Ledger:
             # There already, perhaps with settings of its owner's.
             if error.err_code != _IN_USE:
                 raise
+
+
+def attempt_fenced(task: int) -> FencedError:
+    """The error for an attempt at a task that Spark has begun again elsewhere."""
+    return FencedError(f"Spark has begun task {task} again elsewhere: this attempt stops")

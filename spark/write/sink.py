@@ -46,7 +46,7 @@ from headwater.spark.read.range_reader import RangeReader
 from headwater.spark.read.stream_names import stream_info
 from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.wire_reader import HEADERS_MAP, PAYLOAD_OFF, Columns, WireReader
-from headwater.spark.write.claim import TAKEOVER_S, Claim, claimed
+from headwater.spark.write.claim import TAKEOVER_S, Attempt, Claim, attempt_of, claimed
 from headwater.spark.write.kv_rows import kv_message, last_of_each_key
 from headwater.spark.write.ledger import BUCKET, Ledger, LedgerEntry
 from headwater.spark.write.patience import patiently
@@ -77,8 +77,8 @@ _KV_TYPES = {"key": (StringType(),), "value": _TYPES["payload"], "headers": _TYP
 class Written(WriterCommitMessage):
     """What one task did. `revision` is that of the ledger's entry when it began, `created` the
     time at which the target was made, `last` the highest sequence that it acknowledged to us,
-    `searched` whether the whole target was looked through, `ousted` the runs that others took
-    over from."""
+    `start` where it ended before the batch, `searched` whether the whole target was looked
+    through, `ousted` the runs that others took over from."""
 
     rows: int
     skipped: int
@@ -88,6 +88,7 @@ class Written(WriterCommitMessage):
     replayed: bool = False
     created: str = ""
     last: int = 0
+    start: int = -1
     searched: bool = False
     ousted: tuple[str, ...] = ()
 
@@ -143,7 +144,10 @@ class HeadwaterWriter(DataSourceArrowWriter):
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Publish the rows of one partition; all are acknowledged when it returns."""
         if self._query:
-            return write_batch(self._options, iterator, self._query, self._run, 0)
+            from pyspark import TaskContext
+
+            attempt = attempt_of(TaskContext.get())
+            return write_batch(self._options, iterator, self._query, self._run, 0, attempt)
         _check_acks(self._options)
         return _publish(self._options, iterator, set())
 
@@ -172,7 +176,8 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
         if query is None or batch is None:
             raise SourceError("Spark does not say which query and batch this is: use PySpark 4.2+")
         run = of("spark.jobGroup.id") or ""
-        return write_batch(self._options, iterator, query, run, int(batch))
+        attempt = attempt_of(context)
+        return write_batch(self._options, iterator, query, run, int(batch), attempt)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         commit_batch(self._options, [m for m in messages if isinstance(m, Written)], batchId)
@@ -182,14 +187,24 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
 
 
 def write_batch(
-    options: SourceOptions, iterator: "Iterator[pa.RecordBatch]", query: str, run: str, batch: int
+    options: SourceOptions,
+    iterator: "Iterator[pa.RecordBatch]",
+    query: str,
+    run: str,
+    batch: int,
+    attempt: Attempt | None = None,
 ) -> Written:
     """Write one partition of a batch of a query, once."""
     since = time.monotonic()
     entry = patiently(options, partial(_begin, options, query, run, batch))
     if entry.batch >= batch:
+        if not options.write_id:
+            _check_replayed(options, entry, batch, iterator)
         return Written(0, 0, query, run, entry.revision, True, entry.created)
-    if entry.taken:
+    again = attempt if attempt is not None and not attempt.first else None
+    if again is not None:
+        patiently(options, partial(_begin_again, options, query, entry, again), known=True)
+    if entry.taken or again is not None:
         time.sleep(TAKEOVER_S)
     # Looked up after the entry: what is in the stream before it was not ours.
     info = patiently(options, partial(_info, options), known=True)
@@ -209,7 +224,7 @@ def write_batch(
         iterator = iter(rows)
     known = _ids(options, info, entry.last, wanted)
     stored = _stored(options, created)
-    claim = Claim(options, query, entry, since)
+    claim = Claim(options, query, entry, since, attempt)
     written = _publish(options, iterator, known, batch_id, stored, ending, claim)
     return Written(
         rows=written.rows,
@@ -219,6 +234,7 @@ def write_batch(
         revision=entry.revision,
         created=created,
         last=written.last,
+        start=entry.last,
         searched=searched,
         ousted=entry.ousted,
     )
@@ -252,10 +268,51 @@ def _begin(
         # A copy of the old stream has what an attempt before has written of this batch.
         end = min(last, entry.last)
         anew = replace(entry, batch=batch - 1, last=end, run=run, created=created, begun=True)
-        entry = ledger.begin(anew)
+        entry = ledger.begin(replace(anew, start=-1))
     if entry.batch >= batch:
         return entry
     return claimed(ledger, replace(entry, created=entry.created or created), run)
+
+
+def _check_replayed(
+    options: SourceOptions, entry: LedgerEntry, batch: int, iterator: "Iterator[pa.RecordBatch]"
+) -> None:
+    """Raises SourceError when a batch that counts as written has other rows now: to pass over it
+    would lose them. Where the target may have forgotten rows since then, nobody can tell."""
+    advice = (
+        "Another copy of its checkpoint has been used, or this is one of an earlier time. Go on "
+        "with the newest one, or begin with a new checkpoint"
+    )
+    if entry.batch > batch:
+        raise SourceError(
+            f"batch {batch} comes again, but this query has written up to batch {entry.batch}. "
+            + advice
+        )
+    if options.bucket or entry.start < 0:
+        return
+    info = patiently(options, partial(_info, options), known=True)
+    state = info["state"]
+    if state["first_seq"] > entry.start + 1 or state.get("num_deleted"):
+        return
+    wanted = {name for rows in iterator for name in _own_ids(rows, "")}
+    missing = wanted - _ids(options, info, entry.start, wanted) if wanted else wanted
+    if missing:
+        raise SourceError(
+            f"batch {batch} of this query was written with other rows: {len(missing)} ids are not "
+            f"in stream {options.streams[0]!r}, as {min(missing)[:200]!r}. {advice}"
+        )
+
+
+def _begin_again(
+    options: SourceOptions,
+    query: str,
+    entry: LedgerEntry,
+    attempt: Attempt,
+    connection: Connection,
+) -> None:
+    """Enter an attempt that is not the first one at its task."""
+    ledger = Ledger(connection, options, query)
+    ledger.enter_attempt(entry, attempt.task, attempt.number)
 
 
 def _made_anew(options: SourceOptions, query: str, entry: LedgerEntry) -> StreamRecreatedError:
@@ -345,7 +402,7 @@ def _enter(
         raise lost_acknowledged(options, last, acknowledged)
     ended = LedgerEntry(batch, last, first.run, first.revision, first.created)
     try:
-        ledger.write(replace(ended, ousted=first.ousted))
+        ledger.write(replace(ended, ousted=first.ousted, start=first.start))
     except FencedError:
         found = ledger.read()
         if found is None or (found.batch, found.run) != (batch, first.run or None):

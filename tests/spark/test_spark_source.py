@@ -174,6 +174,28 @@ def test_mistakes_are_readable(
     assert "\n" not in spark_reason(str(caught.value))
 
 
+def test_what_spark_refuses_by_itself_says_what_to_do(
+    spark: Any, server: Any, fill: Callable, tmp_path: Path
+) -> None:
+    fill("WAYS", telemetry("WAYS", 1))
+    frame = load(spark, server.options("WAYS"))
+    for column, words in (("value", "are payload and sequence here"), ("headers", "map or raw")):
+        with pytest.raises(Exception, match="UNRESOLVED_COLUMN") as caught:
+            frame.select(column)
+        assert words in spark_reason(str(caught.value))
+    rows = frame.selectExpr("subject", "payload")
+    with pytest.raises(Exception, match="ErrorIfExists") as caught:
+        rows.write.format("headwater").options(**server.options("WAYS")).save()
+    assert "use mode('append')" in spark_reason(str(caught.value))
+    stream = spark.readStream.format("headwater").options(**server.options("WAYS")).load()
+    counts = stream.groupBy("subject").count().selectExpr("subject", "'x' payload", "subject id")
+    query = counts.writeStream.format("headwater").options(**server.options("WAYS"))
+    query = query.outputMode("update").option("checkpointLocation", str(tmp_path))
+    with pytest.raises(Exception, match="Update mode") as caught:
+        query.trigger(availableNow=True).start().awaitTermination()
+    assert "foreachBatch" in spark_reason(str(caught.value))
+
+
 def test_lost_rows_fail_the_job(spark: Any, server: Any, fill: Callable) -> None:
     fill("LOSE", telemetry("LOSE", 10))
     frame = load(spark, server.options("LOSE"))

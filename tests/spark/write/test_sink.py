@@ -23,8 +23,15 @@ from headwater.spark.errors import (
 )
 from headwater.spark.options import SourceOptions, parse_options
 from headwater.spark.write import claim, patience, publisher, sink
+from headwater.spark.write.claim import Attempt
 from headwater.spark.write.ledger import STREAM as LEDGER
-from headwater.spark.write.sink import HeadwaterWriter, check_columns, commit_batch, write_batch
+from headwater.spark.write.sink import (
+    HeadwaterWriter,
+    Written,
+    check_columns,
+    commit_batch,
+    write_batch,
+)
 from tests.spark.conftest import end, start_server
 from tests.spark.cutting_proxy import CuttingProxy
 from tests.waiting import until
@@ -270,6 +277,67 @@ def test_a_driver_that_stood_still_publishes_nothing_more(
     commit_batch(options, [later], 1)
 
 
+def test_an_attempt_at_a_task_that_spark_has_begun_again_publishes_nothing_more(
+    server: Any, fill: Callable, query: str
+) -> None:
+    """Its executor was lost to the driver, and not to the server; no id is remembered by then."""
+    fill("TWICE", [], duplicate_window=0.1)
+    options = target(server, "TWICE")
+
+    def write(rows: Iterator[pa.RecordBatch], number: int) -> Written:
+        return write_batch(options, rows, query, "run", 0, Attempt(3, number, first=not number))
+
+    done = []
+
+    def given() -> Iterator[pa.RecordBatch]:
+        yield batch("TWICE", range(1500))
+        done.append(write(iter([batch("TWICE", range(3000))]), 2))
+        wait_for_quiet(server, "TWICE")
+        yield batch("TWICE", range(1500, 3000))
+
+    with pytest.raises(FencedError, match="begun task 3 again"):
+        write(given(), 0)
+    # One that begins late is no newer one.
+    with pytest.raises(FencedError, match="begun task 3 again"):
+        write(iter([batch("TWICE", range(3000, 3001))]), 1)
+    assert Counter(server.run(ids_of("TWICE"))) == Counter(f"r{n}" for n in range(3000))
+    other = Attempt(4, 7, first=True)
+    more = iter([batch("TWICE", range(3000, 3010))])
+    done.append(write_batch(options, more, query, "run", 0, other))
+    commit_batch(options, done, 0)
+    # The next batch has tasks and attempts of its own.
+    rows = iter([batch("TWICE", range(3010, 3020))])
+    later = write_batch(options, rows, query, "run", 1, Attempt(3, 8, first=True))
+    commit_batch(options, [later], 1)
+    assert len(server.run(ids_of("TWICE"))) == 3020
+
+
+def test_a_batch_that_means_other_rows_in_another_copy_of_the_checkpoint_is_told(
+    server: Any, fill: Callable, query: str
+) -> None:
+    fill("COPIED", [])
+    options = target(server, "COPIED")
+
+    def write(numbers: range, number: int, run: str) -> Written:
+        rows = iter([batch("COPIED", numbers)])
+        done = write_batch(options, rows, query, run, number)
+        commit_batch(options, [done], number)
+        return done
+
+    write(range(10), 0, "run-1")
+    # The copy goes on, and then the checkpoint that it was made of, with more at once.
+    write(range(10, 15), 1, "run-2")
+    assert write(range(10, 15), 1, "run-3").replayed
+    with pytest.raises(SourceError, match="other rows: 5 ids .* as 'r15'.*newest"):
+        write(range(10, 20), 1, "run-3")
+    with pytest.raises(SourceError, match="comes again, .* up to batch 1.*newest"):
+        write(range(10), 0, "run-3")
+    assert numbers(server, "COPIED") == list(range(15))
+    # What was removed from the target since then is no sign of other rows.
+    server.run(lambda connection, js: js.purge_stream("COPIED", seq=12))
+    assert write(range(10, 15), 1, "run-3").replayed
+
+
 def test_a_server_may_be_away_when_a_batch_begins_and_goes_on_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -490,7 +558,7 @@ def test_the_ledger_can_be_read_by_people(server: Any, fill: Callable, query: st
     made = server.run(lambda _, js: js.stream_info("SEEN")).created
     entry = json.loads(server.run(look))
     assert datetime.fromisoformat(entry.pop("created")[:19] + "Z") == made.replace(microsecond=0)
-    assert entry == {"batch": 4, "last": 0, "run": "run-1"}
+    assert entry == {"batch": 4, "last": 0, "run": "run-1", "start": 0}
 
 
 @pytest.mark.parametrize("how", ["deleted", "purged"])
