@@ -21,11 +21,11 @@ from cython.cimports.headwater.edge.storage.index.packed_page import (
     find_subject_back,
     hint_next,
     next_bit,
-    pack_page,
     packed_bytes,
     unpack_entry,
     unpack_page,
 )
+from cython.cimports.headwater.edge.storage.index.page_packing import pack_page
 from cython.cimports.libc.stdlib import calloc, free, realloc
 from cython.cimports.libc.string import memmove, memset
 

@@ -7,6 +7,24 @@ cdef enum:
     COLUMNS = 5                         # of values in few bits; subjects are in planes
     SLOPED = 2                          # the first columns; what they hold grows with the sequence
 
+cdef enum:                              # columns
+    LOCATIONS = 0
+    TIMES = 1
+    SIZES = 2
+    FLAGS = 4
+
+cdef enum:                              # of a page's `coarse`
+    EIGHTS = 1                          # locations are counted in eight bytes
+    MICROSECONDS = 2                    # times are counted in microseconds
+    STEPS = 4                           # times are steps: `slope` has a step's bits, above 8 their number
+    SPANS = 8                           # SIZES and FLAGS are rests and sizes; see page_spans.py
+    MIXED = 16                          # there are spans, and a size of 0 is that of a plain entry
+    JUMP = 32                           # there are spans, before their marks the jump, above 8 bits where
+
+cdef enum:
+    SPAN_BITS = 32                      # of the slope of spans: the least one, and above it the ratio
+    MARK_BITS = 8                       # that a sum of 255 spans has beyond those of one
+
 cdef struct IndexEntry:                      # 40 bytes per stored message
     unsigned long long location            # address, or segment number << 32 | offset
     long long timestamp                 # ns since the epoch
@@ -28,7 +46,11 @@ cdef struct PackedPage:                      # 88 bytes, then columns, planes of
     unsigned char hint                  # bits of a hint
     unsigned char coarse                # what columns count in multiples, and whether times are steps
 
-cdef PackedPage* pack_page(const IndexEntry* entries) noexcept nogil
+cdef Py_ssize_t place_of(const PackedPage* page, int column) noexcept nogil
+cdef unsigned long long* planes_of(const PackedPage* page) noexcept nogil
+cdef unsigned long long* marks_of(const PackedPage* page) noexcept nogil
+cdef unsigned long long* steps_of(const PackedPage* page) noexcept nogil
+cdef Py_ssize_t steps_bytes(unsigned long long steps, unsigned int width) noexcept nogil
 cdef Py_ssize_t packed_bytes(const PackedPage* page) noexcept nogil
 cdef int unpack_page(const PackedPage* page, IndexEntry* entries) noexcept nogil
 cdef int unpack_entry(const PackedPage* page, int i, IndexEntry* out) noexcept nogil

@@ -5,6 +5,9 @@ page's first and last value predicts (location, time), or to the column's least 
 is kept in as many bits as the largest of them needs. Every entry is read without its neighbours.
 An entry that is taken out only loses its bit in `alive`.
 
+Messages lie one behind the other. Where that takes less, a page has spans instead of locations, and
+what is not said by them of sizes and packed lengths (`page_spans`). Then a location is a short sum.
+
 Messages that came together have one time. Where that takes less, times are steps: a bit for each
 entry that has another time than the one before, and behind these bits each such time once.
 
@@ -22,68 +25,25 @@ from cython.cimports.headwater.edge.storage.index.bit_planes import (
     leading_zeros,
     lowest_bit,
     number_at,
-    put_number,
 )
-from cython.cimports.libc.stdlib import malloc
+from cython.cimports.headwater.edge.storage.index.page_spans import (
+    RATIO_BITS,
+    SIZE_ZERO,
+    SPAN_MARKS,
+    SPAN_STRIDE,
+)
 from cython.cimports.libc.string import memcpy, memset
 
-# Bits of a value that is read in one piece at any bit of a byte.
-WIDTH_MAX = cython.declare(cython.uint, 57)
 # Reading in pieces of eight bytes goes so far beyond the last column.
 PADDING = cython.declare(cython.Py_ssize_t, 8)
-# What a page counts in multiples: locations of eight bytes, times of a microsecond.
-EIGHTS = cython.declare(cython.uint, 1)
-MICROSECONDS = cython.declare(cython.uint, 2)
-# Times are steps: `slope` has the bits of one, and above these 8 bits how many there are.
-STEPS = cython.declare(cython.uint, 4)
-TIMES = cython.declare(cython.int, 1)
-MICROSECOND_NS = cython.declare(cython.ulonglong, 1000)
+# Of the slope of spans, the least one.
+SPAN_LEAST = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
 EVERY = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFF)
 # The greatest distance that an entry says.
 FARTHEST = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
-# Messages until a subject returns, from which on hints have 4, 6 and 8 bits.
-NEAR_PAGES = cython.declare(cython.ulonglong, 3 * PAGE_ENTRIES // 2)
-FAR_PAGES = cython.declare(cython.ulonglong, 14 * PAGE_ENTRIES)
-FARTHEST_PAGES = cython.declare(cython.ulonglong, 240 * PAGE_ENTRIES)
 
 
 @cython.cfunc
-@cython.nogil
-@cython.cdivision(True)
-@cython.exceptval(check=False)
-def value_of(
-    page: cython.pointer(cython.const[PackedPage]),
-    entry: cython.pointer(cython.const[IndexEntry]),
-    column: cython.int,
-) -> cython.ulonglong:
-    """What a column of a page holds of an entry."""
-    if column == 0:
-        return entry.location >> 3 if page.coarse & EIGHTS else entry.location
-    if column == 1:
-        if page.coarse & MICROSECONDS:
-            return cython.cast(cython.ulonglong, entry.timestamp) // MICROSECOND_NS
-        return cython.cast(cython.ulonglong, entry.timestamp)
-    if column == 2:
-        return entry.size
-    if column == 3:
-        return entry.header_len
-    return entry.flags
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def bits_of(value: cython.ulonglong) -> cython.uint:
-    """Bits that a value needs; a width that `stored` can read."""
-    width: cython.uint = 0
-    while value:
-        value >>= 1
-        width += 1
-    return 64 if width > WIDTH_MAX else width
-
-
-@cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def place_of(
@@ -132,191 +92,9 @@ def stored(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def fit_column(
-    entries: cython.pointer(cython.const[IndexEntry]),
-    page: cython.pointer(PackedPage),
-    column: cython.int,
-    first: cython.int,
-    last: cython.int,
-) -> cython.int:
-    """Set base, slope and width of a column. `first` and `last` are its outermost entries."""
-    base: cython.ulonglong = value_of(page, cython.address(entries[first]), column)
-    slope: cython.ulonglong = 0
-    least: cython.longlong = 0
-    most: cython.longlong = 0
-    off: cython.longlong
-    i: cython.int
-    if column < SLOPED and last > first:
-        off = cython.cast(
-            cython.longlong, value_of(page, cython.address(entries[last]), column) - base
-        )
-        slope = cython.cast(cython.ulonglong, off // cython.cast(cython.longlong, last - first))
-        page.slope[column] = slope
-    for i in range(first, last + 1):
-        if entries[i].subject:
-            off = cython.cast(
-                cython.longlong,
-                value_of(page, cython.address(entries[i]), column)
-                - base
-                - slope * (i - first),
-            )
-            least = min(least, off)
-            most = max(most, off)
-    base += cython.cast(cython.ulonglong, least) - slope * first
-    if column < SLOPED:
-        page.base[column] = base
-    else:
-        page.least[column - SLOPED] = cython.cast(cython.uint, base)
-    page.width[column] = bits_of(
-        cython.cast(cython.ulonglong, most) - cython.cast(cython.ulonglong, least)
-    )
-    return 0
-
-
-@cython.cfunc
-@cython.nogil
-@cython.cdivision(True)
-@cython.exceptval(check=False)
-def find_multiples(
-    entries: cython.pointer(cython.const[IndexEntry]),
-    page: cython.pointer(PackedPage),
-    first: cython.int,
-    last: cython.int,
-) -> cython.int:
-    """Set what the page counts in multiples, which all its entries are."""
-    locations: cython.ulonglong = 0
-    whole: cython.bint = True
-    i: cython.int
-    for i in range(first, last + 1):
-        if entries[i].subject:
-            locations |= entries[i].location
-            whole = whole and entries[i].timestamp >= 0 and not entries[i].timestamp % 1000
-    page.coarse = 0
-    if locations & 7 == 0:
-        page.coarse |= EIGHTS
-    if whole:
-        page.coarse |= MICROSECONDS
-    return 0
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def fit_steps(
-    entries: cython.pointer(cython.const[IndexEntry]),
-    page: cython.pointer(PackedPage),
-    first: cython.int,
-    last: cython.int,
-) -> cython.int:
-    """Have times be steps where that takes less than their column, which was fitted."""
-    before: cython.ulonglong = value_of(page, cython.address(entries[first]), TIMES)
-    least: cython.ulonglong = before
-    most: cython.ulonglong = before
-    steps: cython.ulonglong = 1
-    value: cython.ulonglong
-    width: cython.uint
-    i: cython.int
-    for i in range(first, last + 1):
-        if entries[i].subject:
-            value = value_of(page, cython.address(entries[i]), TIMES)
-            steps += value != before
-            least, most = min(least, value), max(most, value)
-            before = value
-    width = bits_of(most - least)
-    if steps_bytes(steps, width) < page.width[TIMES] * (PAGE_ENTRIES // 8):
-        page.coarse |= STEPS
-        page.width[TIMES] = 0
-        page.base[TIMES] = least
-        page.slope[TIMES] = steps << 8 | width
-    return 0
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def steps_bytes(steps: cython.ulonglong, width: cython.uint) -> cython.Py_ssize_t:
     """What so many times of `width` bits take, with the bits that tell where each begins."""
     return PAGE_WORDS * 8 + cython.cast(cython.Py_ssize_t, (steps * width + 7) >> 3)
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def fit_subjects(
-    entries: cython.pointer(cython.const[IndexEntry]),
-    page: cython.pointer(PackedPage),
-    first: cython.int,
-    last: cython.int,
-) -> cython.int:
-    """Set the least subject, the planes that subjects need, and the bits of hints."""
-    least: cython.uint = entries[first].subject
-    most: cython.uint = least
-    known: cython.ulonglong = 0
-    apart: cython.ulonglong = 0
-    distance: cython.ulonglong
-    i: cython.int
-    for i in range(first, last + 1):
-        if entries[i].subject:
-            least = min(least, entries[i].subject)
-            most = max(most, entries[i].subject)
-            distance = max(entries[i].prev, entries[i].next)
-            if distance:
-                known += 1
-                apart += distance
-    page.subject = least
-    page.planes = bits_of(most - least)
-    page.hint = 8
-    if page.planes == 0 or apart < NEAR_PAGES * known:
-        page.hint = 0
-    elif apart < FAR_PAGES * known:
-        page.hint = 4
-    elif apart < FARTHEST_PAGES * known:
-        page.hint = 6
-    return 0
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def pack_page(entries: cython.pointer(cython.const[IndexEntry])) -> cython.pointer(PackedPage):
-    """A page that holds what `PAGE_ENTRIES` entries hold; NULL without memory for it, or when
-    none of them is alive."""
-    page: PackedPage
-    made: cython.pointer(PackedPage)
-    first: cython.int = 0
-    last: cython.int = PAGE_ENTRIES - 1
-    column: cython.int
-    size: cython.Py_ssize_t
-    i: cython.int
-    while first < PAGE_ENTRIES and entries[first].subject == 0:
-        first += 1
-    if first == PAGE_ENTRIES:
-        return cython.NULL
-    while entries[last].subject == 0:
-        last -= 1
-    memset(cython.address(page), 0, cython.sizeof(PackedPage))
-    for i in range(first, last + 1):
-        if entries[i].subject:
-            page.alive[i >> 6] |= cython.cast(cython.ulonglong, 1) << (i & 63)
-    find_multiples(entries, cython.address(page), first, last)
-    for column in range(COLUMNS):
-        fit_column(entries, cython.address(page), column, first, last)
-    fit_steps(entries, cython.address(page), first, last)
-    fit_subjects(entries, cython.address(page), first, last)
-    size = packed_bytes(cython.address(page))
-    made = cython.cast(cython.pointer(PackedPage), malloc(size))
-    if made == cython.NULL:
-        return cython.NULL
-    memcpy(made, cython.address(page), cython.sizeof(PackedPage))
-    memset(made + 1, 0, size - cython.sizeof(PackedPage))
-    for column in range(COLUMNS):
-        if page.width[column]:
-            write_column(entries, made, column, first, last)
-    write_subjects(entries, made, first, last)
-    if page.coarse & STEPS:
-        write_steps(entries, made, first, last)
-    return made
 
 
 @cython.cfunc
@@ -330,13 +108,14 @@ def packed_bytes(page: cython.pointer(cython.const[PackedPage])) -> cython.Py_ss
         + (page.planes + page.hint) * (PAGE_ENTRIES // 8)
         + PADDING
     )
+    if page.coarse & SPANS:
+        total += 8 * mark_words(page)
     if page.coarse & STEPS:
         total += steps_bytes(page.slope[TIMES] >> 8, page.slope[TIMES] & 0xFF)
     return total
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def planes_of(
@@ -348,14 +127,91 @@ def planes_of(
 
 
 @cython.cfunc
-@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def marks_of(
+    page: cython.pointer(cython.const[PackedPage]),
+) -> cython.pointer(cython.ulonglong):
+    """Where the jump and the marks of spans begin, if the page has them."""
+    return planes_of(page) + (page.planes + page.hint) * PAGE_WORDS
+
+
+@cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
 def steps_of(
     page: cython.pointer(cython.const[PackedPage]),
 ) -> cython.pointer(cython.ulonglong):
     """Where the bits begin that tell where a time does; the times follow. The page has steps."""
-    return planes_of(page) + (page.planes + page.hint) * PAGE_WORDS
+    if page.coarse & SPANS:
+        return marks_of(page) + mark_words(page)
+    return marks_of(page)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def bits_at(
+    column: cython.p_const_uchar, width: cython.int, i: cython.int
+) -> cython.ulonglong:
+    """Value `i` of values with `width` bits, 1 to `WIDTH_MAX`."""
+    raw: cython.ulonglong
+    memcpy(cython.address(raw), column + ((i * width) >> 3), 8)
+    return (raw >> ((i * width) & 7)) & ((cython.cast(cython.ulonglong, 1) << width) - 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def mark_words(page: cython.pointer(cython.const[PackedPage])) -> cython.Py_ssize_t:
+    """What the jump and the marks of a page with spans take."""
+    words: cython.Py_ssize_t = 1 if page.coarse & JUMP else 0
+    if page.width[LOCATIONS]:
+        words += (SPAN_MARKS * (page.width[LOCATIONS] + MARK_BITS) + 63) >> 6
+    return words
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def unpack_span(
+    page: cython.pointer(cython.const[PackedPage]), i: cython.int, out: cython.pointer(IndexEntry)
+) -> cython.int:
+    """Location, size and flags of an entry that is alive, of a page with spans."""
+    spans: cython.p_const_uchar = cython.cast(cython.p_const_uchar, page + 1)
+    shift: cython.int = 3 if page.coarse & EIGHTS else 0
+    width: cython.int = page.width[LOCATIONS]
+    span: cython.ulonglong = page.slope[LOCATIONS] & SPAN_LEAST
+    place: cython.ulonglong = page.base[LOCATIONS] + span * i
+    beyond: cython.ulonglong = stored(page, FLAGS, i)
+    words: cython.pointer(cython.ulonglong) = marks_of(page)
+    k: cython.int
+    if page.coarse & JUMP:
+        if cython.cast(cython.ulonglong, i) > words[0] & 0xFF:
+            place += words[0] >> 8
+        words += 1
+    if width:
+        if i >= SPAN_STRIDE:
+            place += bits_at(
+                cython.cast(cython.p_const_uchar, words),
+                width + MARK_BITS,
+                i // SPAN_STRIDE - 1,
+            )
+        for k in range(i & ~(SPAN_STRIDE - 1), i):
+            place += bits_at(spans, width, k)
+        span += bits_at(spans, width, i)
+    span = (span << shift) - stored(page, SIZES, i)
+    out.location = place << shift
+    if page.coarse & MIXED and beyond == page.least[FLAGS - SLOPED]:
+        out.size = cython.cast(cython.uint, span)
+        out.flags = 0
+    else:
+        out.flags = cython.cast(cython.uint, span) << 1
+        beyond += (span * (page.slope[LOCATIONS] >> SPAN_BITS)) >> RATIO_BITS
+        out.size = cython.cast(cython.uint, beyond - SIZE_ZERO)
+    return 0
 
 
 @cython.cfunc
@@ -383,95 +239,6 @@ def step_at(
         return page.base[TIMES] + raw
     raw >>= (step * width) & 7
     return page.base[TIMES] + (raw & ((cython.cast(cython.ulonglong, 1) << width) - 1))
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def write_steps(
-    entries: cython.pointer(cython.const[IndexEntry]),
-    page: cython.pointer(PackedPage),
-    first: cython.int,
-    last: cython.int,
-) -> cython.int:
-    """Write each time once, and where it begins; the first one begins the page."""
-    begins: cython.pointer(cython.ulonglong) = steps_of(page)
-    times: cython.p_uchar = cython.cast(cython.p_uchar, begins + PAGE_WORDS)
-    width: cython.int = page.slope[TIMES] & 0xFF
-    before: cython.ulonglong = 0
-    step: cython.int = -1
-    value: cython.ulonglong
-    raw: cython.ulonglong
-    i: cython.int
-    for i in range(first, last + 1):
-        if not entries[i].subject:
-            continue
-        value = value_of(page, cython.address(entries[i]), TIMES)
-        if step >= 0 and value == before:
-            continue
-        if step >= 0:
-            begins[i >> 6] |= cython.cast(cython.ulonglong, 1) << (i & 63)
-        step += 1
-        before = value
-        memcpy(cython.address(raw), times + ((step * width) >> 3), 8)
-        raw |= (value - page.base[TIMES]) << ((step * width) & 7)
-        memcpy(times + ((step * width) >> 3), cython.address(raw), 8)
-    return 0
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def write_column(
-    entries: cython.pointer(cython.const[IndexEntry]),
-    page: cython.pointer(PackedPage),
-    column: cython.int,
-    first: cython.int,
-    last: cython.int,
-) -> cython.int:
-    """Write the values of a column; those of entries that are not alive stay 0."""
-    at: cython.p_uchar = cython.cast(cython.p_uchar, page + 1) + place_of(page, column)
-    width: cython.int = page.width[column]
-    slope: cython.ulonglong = 0
-    base: cython.ulonglong
-    off: cython.ulonglong
-    raw: cython.ulonglong
-    bit: cython.int
-    i: cython.int
-    if column < SLOPED:
-        base, slope = page.base[column], page.slope[column]
-    else:
-        base = page.least[column - SLOPED]
-    for i in range(first, last + 1):
-        if entries[i].subject:
-            off = value_of(page, cython.address(entries[i]), column) - base - slope * i
-            bit = i * width
-            memcpy(cython.address(raw), at + (bit >> 3), 8)
-            raw |= off << (bit & 7)
-            memcpy(at + (bit >> 3), cython.address(raw), 8)
-    return 0
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def write_subjects(
-    entries: cython.pointer(cython.const[IndexEntry]),
-    page: cython.pointer(PackedPage),
-    first: cython.int,
-    last: cython.int,
-) -> cython.int:
-    """Write subjects and hints; those of entries that are not alive stay 0."""
-    planes: cython.pointer(cython.ulonglong) = planes_of(page)
-    at: cython.ulonglong
-    i: cython.int
-    for i in range(first, last + 1):
-        if entries[i].subject:
-            put_number(planes, page.planes, i, entries[i].subject - page.subject)
-            if page.hint and entries[i].next:
-                at = i + cython.cast(cython.ulonglong, entries[i].next)
-                hint_next(page, i, at >> PAGE_SHIFT)
-    return 0
 
 
 @cython.cfunc
@@ -542,15 +309,18 @@ def unpack_entry(
     if not (page.alive[i >> 6] >> (i & 63)) & 1:
         memset(out, 0, cython.sizeof(IndexEntry))
         return 0
-    out.location = stored(page, 0, i)
-    if page.coarse & EIGHTS:
-        out.location <<= 3
+    if page.coarse & SPANS:
+        unpack_span(page, i, out)
+    else:
+        out.location = stored(page, LOCATIONS, i)
+        if page.coarse & EIGHTS:
+            out.location <<= 3
+        out.size = cython.cast(cython.uint, stored(page, SIZES, i))
+        out.flags = cython.cast(cython.uint, stored(page, FLAGS, i))
     out.timestamp = cython.cast(cython.longlong, stored(page, 1, i))
     if page.coarse & MICROSECONDS:
         out.timestamp *= 1000
-    out.size = cython.cast(cython.uint, stored(page, 2, i))
     out.header_len = cython.cast(cython.uint, stored(page, 3, i))
-    out.flags = cython.cast(cython.uint, stored(page, 4, i))
     out.subject = subject_at(page, i)
     pages = hinted(page, i)
     out.next = 0

@@ -32,6 +32,9 @@ class PackingMachine(FileMachine):
         self.harness.open()
         return self.packing(self.harness.create())
 
+    def payload(self, chance: random.Random) -> bytes:
+        return b"x" * chance.choice([0, 100, 100, 1000])
+
     def packing(self, store: Any) -> Any:
         store.open_least = store.open_wanted = 1
         return store
@@ -51,7 +54,7 @@ class PackingMachine(FileMachine):
         for _ in range(count):
             self.clock += chance.choice([0, 1, 1000, SECOND])
             headers = HEADERS if chance.random() < 0.1 else b""
-            payload = b"x" * chance.choice([0, 100, 100, 1000])
+            payload = self.payload(chance)
             subject = chance.choice(subjects)
             want = self.model.append(subject, headers, payload)
             got = self.store.add_message(subject, payload, headers, timestamp=self.clock)
@@ -92,6 +95,26 @@ class PackingMachine(FileMachine):
 
 TestPacking = PackingMachine.TestCase
 TestPacking.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+
+
+class VariedMachine(PackingMachine):
+    """Messages that hardly have a size in common, of which some compress and some do not."""
+
+    def make_store(self) -> Any:
+        self.path = Path(tempfile.mkdtemp(prefix="headwater-test-"))
+        self.harness = Harness(self.path, compressed=True)
+        self.harness.open()
+        return self.packing(self.harness.create())
+
+    def payload(self, chance: random.Random) -> bytes:
+        if chance.random() < 0.2:
+            return chance.randbytes(chance.randrange(300))
+        words = [b"pressure", b"bar", b"%d" % chance.randrange(1_000_000), b"press.07"]
+        return b",".join(chance.choices(words, k=chance.choice([1, 10, 40, 40, 90])))
+
+
+TestVaried = VariedMachine.TestCase
+TestVaried.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
 
 
 @pytest.fixture
@@ -198,6 +221,40 @@ def test_old_messages_take_few_bytes(harness: Harness, subjects: int, bytes_max:
     open_bytes = store.open_count * OPEN_PAGE_BYTES
     assert store.messages == 60_000
     assert (store.index_bytes() - open_bytes) / store.messages < bytes_max
+
+
+# What compresses to one size more or less, what compresses to any, and what does not at all.
+@pytest.mark.parametrize(
+    ("words", "padded", "compressed", "bytes_max"),
+    [(60, 900, True, 3.5), (60, 0, True, 4.3), (60, 0, False, 3.6)],
+)
+def test_sizes_that_differ_take_few_bytes(
+    tmp_path: Path, words: int, padded: int, compressed: bool, bytes_max: float
+) -> None:
+    made = Harness(tmp_path, segment_bytes=1 << 20, compressed=compressed)
+    made.open()
+    store = made.create()
+    store.open_least = store.open_wanted = 4
+    chance = random.Random(words)
+    known = [b"%x" % chance.getrandbits(28) for _ in range(400)]
+    sent = {}
+    for number in range(60_000):
+        payload = b",".join(chance.choices(known, k=chance.randrange(4, words))).ljust(padded)
+        subject = b"s.%d" % chance.randrange(10_000)
+        now = (1_700_000_000 + number) * SECOND
+        sent[store.add_message(subject, payload, timestamp=now)] = (subject, payload)
+        if number % TURN == 0:
+            made.breathe()
+    made.commit()
+    made.settle()
+    open_bytes = store.open_count * OPEN_PAGE_BYTES
+    taken = (store.index_bytes() - open_bytes) / store.messages
+    for sequence in chance.sample(sorted(sent), 20_000):
+        message = store.get(sequence)
+        assert message is not None
+        assert (message.subject, message.payload) == sent[sequence]
+    made.end()
+    assert taken < bytes_max
 
 
 def test_a_start_packs_what_it_reads(harness: Harness) -> None:
