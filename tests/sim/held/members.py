@@ -102,10 +102,11 @@ class SimRoutes(Routes):
 
     mesh: Mesh
 
-    def _dial(self, url: str, *, implicit: bool, gossip: int = 0) -> None:
+    def dial(self, url: str, *, implicit: bool, gossip: int = 0) -> Dialer:
         dialer = SimDialer(self, url, implicit=implicit, gossip=gossip)
         self.dialers.append(dialer)
         dialer.start()
+        return dialer
 
 
 class SimRouteService(RouteService):
