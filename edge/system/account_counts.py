@@ -96,6 +96,10 @@ class AccountCounts:
             self._system.remove(sink)
         self._sinks.clear()
 
+    def servers_with(self, account: str) -> int:
+        """How many other servers have sessions of an account."""
+        return sum(account in remote.counts for remote in self._remotes.values())
+
     def _ask(self, account: Account) -> None:
         """Ask the others how many sessions an account has there."""
         if account is not self._system:

@@ -23,6 +23,7 @@ from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.system import system_store
 from headwater.edge.system.account_counts import AccountCounts
 from headwater.edge.system.shown_certificate import shown_certificate
+from headwater.edge.system.subscribers import Subscribers
 from headwater.edge.system.system_requests import (
     ACCOUNT,
     COMMANDS,
@@ -87,6 +88,8 @@ class SystemService:
         node.sessions.observers.append(self)
         self._counts = AccountCounts(node, self._tell_connections)
         self._counts.start()
+        self._subscribers = Subscribers(node, self._counts)
+        self._subscribers.start()
         self._timer = node.loop.call_later(STATSZ_S, self._send_statsz)
 
     def _listen_to_purges(self) -> None:
@@ -110,6 +113,7 @@ class SystemService:
         if self._timer is not None:
             self._timer.cancel()
         self._counts.stop()
+        self._subscribers.stop()
         for timer in self._counted.values():
             timer.cancel()
         for task in self._purges:

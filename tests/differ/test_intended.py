@@ -252,12 +252,22 @@ def test_each_rule_for_configurations_has_its_reason() -> None:
 
 
 OFF = '{"error": {"code": 503, "err_code": 10039}, "type": "t"}'
+API = '{"streams": 1, "type": "io.nats.jetstream.api.v1.account_info_response"}'
+OF_NONE, OF_A = '{"account": "$G"}', '{"account": "A"}'
+BROUGHT = "jetstream: on\naccounts { A {} }"
 HEARD: dict[str, tuple[str, str, list[str], list[str], str]] = {
     "JetStream that is gone": ("login {}", "port: 1", ["a"], ["a", OFF], "JetStream that is gone"),
     "JetStream that is there": ("login {}", "jetstream: on", ["a"], ["a", OFF], ""),
     "an answer that another gets": ("login {}", "port: 1", [], ["a", OFF], ""),
     "a page": ("/varz", "port: 1", ["a"], ["a", OFF], ""),
-}
+    "accounts beside $G": (
+        "login {}", BROUGHT, [OF_NONE, OFF], [API, OF_NONE], "JetStream beside other accounts",
+    ),
+    "another account": ("login {}", BROUGHT, [OF_A, OFF], [API, OF_A], ""),
+    "no accounts": ("login {}", "jetstream: on", [OF_NONE, OFF], [API, OF_NONE], ""),
+    "$G that has it": ("login {}", BROUGHT, [OF_NONE], [API, OF_NONE], ""),
+    "$G that hears something else": ("login {}", BROUGHT, [OF_NONE, OFF], [API, OF_NONE, "a"], ""),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", HEARD)

@@ -36,6 +36,7 @@ SYSTEM_EXPORTS = [
         (JS_API, "single"),
         ("$SYS.REQ.ACCOUNT.*.CONNZ", "stream"),
         ("$SYS.REQ.ACCOUNT.*.STATZ", "stream"),
+        ("$SYS.DEBUG.SUBSCRIBERS", "single"),
         ("$SYS.REQ.USER.*.INFO", "single"),
     )
 ]

@@ -39,8 +39,6 @@ OWN = frozenset(OWN_NAMES.split())
 """What is each server's own, or a count that the comparison itself changes."""
 ANOTHER_LEVEL = ("default_max_consumers", 1000)
 """A default of 2.15."""
-NOT_SERVED = "$SYS.DEBUG.SUBSCRIBERS"
-"""A service of nats-server's system account that Headwater has not."""
 PAGES = (
     "/varz", "/accountz", "/accountz?acc=A", "/accountz?acc=B", "/accountz?acc=$G",
     "/jsz?config=1&accounts=1", "/healthz", "/leafz",
@@ -70,10 +68,7 @@ def pruned(value: Any) -> Any:
         found = {key: pruned(each) for key, each in shown.items() if (key, each) != ANOTHER_LEVEL}
         return {key: each for key, each in found.items() if each not in (None, {}, [])}
     if isinstance(value, list):
-        served = [
-            one for one in value if not isinstance(one, dict) or one.get("subject") != NOT_SERVED
-        ]
-        return sorted((pruned(each) for each in served), key=str)
+        return sorted((pruned(each) for each in value), key=str)
     if isinstance(value, str):
         return re.sub(r"\b[A-Z0-9]{20,60}\b|\d{4}-\d\d-\d\dT[\d:.]+Z|127.0.0.1:\d+", "OWN", value)
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -68,17 +68,28 @@ ANSWERS = {
     "JetStream that is gone": "whoever asks JetStream's API behind a reload that took JetStream "
     "away hears at once that nobody answers. nats-server has a subscription for it, so that its "
     "system account hears 503 10039 and everybody else nothing until their time is over",
+    "JetStream beside other accounts": "as the start would be: $G has no JetStream where a reload "
+    "brings accounts that have it; nats-server leaves it to $G until its next start",
 }
 """What clients hear behind a reload: a name, and the reason."""
 
+OFF = '"err_code": 10039}'
+"""An account without JetStream, in an answer."""
 
 
 def intended_answers(part: str, second: str, ours: list[str], theirs: list[str]) -> str:
     """The name of the difference, when it is by intention that a login hears `ours` behind a reload
     to the configuration `second`, and `theirs` from nats-server; otherwise empty."""
-    others = [line for line in theirs if '"err_code": 10039}' not in line]
-    gone = part.startswith("login ") and not re.search(r"(?m)^jetstream\b", second)
-    return "JetStream that is gone" if gone and others == ours != theirs else ""
+    if not part.startswith("login "):
+        return ""
+    if not re.search(r"(?m)^jetstream\b", second):
+        others = [line for line in theirs if OFF not in line]
+        return "JetStream that is gone" if others == ours != theirs else ""
+    refused = [line for line in ours if OFF in line]
+    others = [line for line in ours if OFF not in line]
+    kept = [line for line in theirs if '"type": "io.nats.jetstream.api' not in line]
+    of_none = '"account": "$G"' in "".join(others) and re.search(r"(?m)^accounts\b", second)
+    return "JetStream beside other accounts" if of_none and refused and others == kept else ""
 
 
 PAGES = {
