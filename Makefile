@@ -142,8 +142,13 @@ client-go:
 	@if command -v go >/dev/null; then cd tests/clients/go/old && go build -o tour . && go build -modfile=buckets.mod -tags buckets -o buckets .; fi
 	@if command -v go >/dev/null; then GOBIN=$(CURDIR)/tests/clients/tools go install github.com/nats-io/natscli/nats@v0.5.0; fi
 
-client-python:  # An old release, beside the one that the tests use.
+ORBIT_PY := nats-core==0.2.0 nats-jetstream==0.3.0 nats-counters==0.1.0 nats-extra==0.1.0 nats-jetstream-extra==0.1.0
+
+client-python:  # An old release, beside the one that the tests use, and the new client, which wants Python 3.13.
 	@$(BIN)/python -m pip install -q --no-deps --upgrade --target build/old-nats-py nats-py==2.0.0
+	@for each in python3.13 python3.14 $$HOME/.pyenv/versions/3.13.*/bin/python3; do \
+		if "$$each" -c pass 2>/dev/null; then \
+			"$$each" -m venv build/orbit-py && build/orbit-py/bin/python -m pip install -q $(ORBIT_PY); break; fi; done
 
 client-c:  # The library is the package libnats-dev of Debian.
 	@if test -e /usr/include/nats/nats.h && command -v gcc >/dev/null; then cd tests/clients/c && gcc -Wall -o tour tour.c -lnats; fi

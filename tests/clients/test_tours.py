@@ -30,6 +30,9 @@ TOURS = {
     "old-go-buckets": (["go/old/buckets"], "go/old/buckets"),
     "old-javascript": (["node", "javascript/old.mjs"], "javascript/node_modules/nats"),
     "old-python": ([sys.executable, "python/old.py"], "../../build/old-nats-py"),
+    "python-orbit": (
+        ["../../build/orbit-py/bin/python", "python/orbit.py"], "../../build/orbit-py"
+    ),
     "java": (["java", "-cp", "java/classes:java/lib/*", "Tour"], "java/classes/Tour.class"),
 }
 """Each language's command, and what is there once `make clients` has installed its client."""
