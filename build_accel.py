@@ -40,6 +40,7 @@ COMPILED = (
     "edge/storage/index/subject_table.py",
     "edge/storage/index/bit_planes.py",
     "edge/storage/index/page_spans.py",
+    "edge/storage/index/page_spill.py",
     "edge/storage/index/packed_page.py",
     "edge/storage/index/page_packing.py",
     "edge/storage/index/index.py",

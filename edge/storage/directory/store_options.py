@@ -11,6 +11,7 @@ MIB = 1 << 20
 # A gateway's flash is small; a hub sets 64 MiB.
 DEFAULT_SEGMENT_BYTES = 8 * MIB
 DEFAULT_OPEN_PAGES = 128
+DEFAULT_INDEX_MEMORY = 16 * MIB
 
 
 @dataclass
@@ -31,6 +32,9 @@ class StoreOptions:
     open_pages: int = DEFAULT_OPEN_PAGES
     """Pages of a stream's index, of 10 KiB each, that may always stay open; those of messages that
     are in the log are not counted."""
+    index_memory: int = DEFAULT_INDEX_MEMORY
+    """Bytes of packed pages of all indexes together that stay on the heap. Older ones lie in mapped
+    files, whose memory the system may use; not where there are keys, since such a page is open."""
     pack_indexes: bool = False
     """Whether index files of segments are written packed: fewer bytes, more time of the processor.
     Both kinds are read."""

@@ -5,6 +5,7 @@ from headwater.edge.storage.index.packed_page cimport (
     IndexEntry,
     PackedPage,
 )
+from headwater.edge.storage.index.page_spill cimport PageSpill
 from headwater.edge.storage.index.subject_table cimport Subject, SubjectTable
 
 cdef enum:
@@ -16,6 +17,7 @@ cdef struct Page:                       # at most one of these; none while nothi
     IndexEntry* entries                      # open: may be written
     PackedPage* packed
     unsigned int alive
+    unsigned int spilled                # 1 + the number of the chunk in which `packed` lies; 0: on the heap
 
 cdef class MessageIndex:
     cdef public unsigned long long first_seq    # JetStream's: last_seq + 1 when empty
@@ -36,6 +38,8 @@ cdef class MessageIndex:
     cdef IndexEntry copies[COPIES]
     cdef unsigned int next_copy
     cdef bint packs                             # old pages are packed; a store of files sets it
+    cdef public PageSpill spill                 # takes packed pages from the heap; None: they stay there
+    cdef unsigned long long unspilled           # number of the first page that may lie on the heap
     cdef unsigned long long* open_pages         # a ring of page numbers, as they were opened
     cdef Py_ssize_t open_first                  # the ring's oldest
     cdef public Py_ssize_t open_count
@@ -52,6 +56,9 @@ cdef class MessageIndex:
     cdef int remember_open(self, unsigned long long number) except -1
     cdef int pack_some(self) noexcept
     cdef int free_page(self, Py_ssize_t i) noexcept
+    cdef int free_packed(self, Page* page) noexcept
+    cdef int keep_packed(self, Page* page, unsigned long long number) noexcept
+    cdef int spill_some(self) noexcept
     cdef int drop(self, unsigned long long sequence) except -1
     cdef int move_first(self, unsigned long long sequence) except -1
     cdef int free_pages(self) except -1

@@ -11,11 +11,13 @@ has to be kept up where a message goes away between two others.
 
 A page is open, or packed (`packed_page`): reading needs no open page, writing does. A store that
 packs keeps the pages open that were opened last, more of them while old ones are written again
-and again.
+and again. Packed pages lie on the heap, and the oldest ones beyond some bytes in a mapped file
+(`page_spill`).
 """
 
 import cython
 from cython.cimports.headwater.edge.storage.index.packed_page import (
+    PackedPage,
     bits_between,
     find_subject,
     find_subject_back,
@@ -39,6 +41,9 @@ OPEN_MOST = cython.declare(cython.Py_ssize_t, 1024)
 # Pages that are looked at when one more is opened by an append; those that the log still writes
 # about stay.
 PACK_STEP = cython.declare(cython.int, 4)
+# Pages that leave the heap behind one that was packed, and those that are looked at for it.
+SPILL_STEP = cython.declare(cython.int, 8)
+SPILL_LOOKS = cython.declare(cython.int, 64)
 
 
 @cython.cfunc
@@ -50,6 +55,7 @@ def far_at_most(distance: cython.ulonglong) -> cython.uint:
     return FAR if distance > FAR else cython.cast(cython.uint, distance)
 
 
+@cython.no_gc_clear
 @cython.cclass
 class MessageIndex:
     """The entries and subjects of one stream. See index.pxd for the fields."""
@@ -67,13 +73,13 @@ class MessageIndex:
         free(self.open_pages)
 
     def index_bytes(self) -> int:
-        """Memory of the entries, subjects not counted."""
+        """Memory of the entries, subjects and what is in files not counted."""
         total: cython.ulonglong = self.page_capacity * cython.sizeof(Page)
         i: cython.Py_ssize_t
         for i in range(self.page_count):
             if self.pages[i].entries != cython.NULL:
                 total += PAGE_ENTRIES * cython.sizeof(IndexEntry)
-            elif self.pages[i].packed != cython.NULL:
+            elif self.pages[i].packed != cython.NULL and not self.pages[i].spilled:
                 total += packed_bytes(self.pages[i].packed)
         return total
 
@@ -82,9 +88,64 @@ class MessageIndex:
     def free_page(self, i: cython.Py_ssize_t) -> cython.int:
         """Give a page's entries back."""
         free(self.pages[i].entries)
-        free(self.pages[i].packed)
         self.pages[i].entries = cython.NULL
-        self.pages[i].packed = cython.NULL
+        self.free_packed(cython.address(self.pages[i]))
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def free_packed(self, page: cython.pointer(Page)) -> cython.int:
+        """Give back what a page has packed, if anything."""
+        if page.packed == cython.NULL:
+            return 0
+        if page.spilled:
+            self.spill.drop(page.spilled - 1)
+            page.spilled = 0
+        else:
+            if self.spill is not None:
+                self.spill.kept -= packed_bytes(page.packed)
+            free(page.packed)
+        page.packed = cython.NULL
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def keep_packed(self, page: cython.pointer(Page), number: cython.ulonglong) -> cython.int:
+        """A page was packed: if too much is on the heap now, old ones leave it."""
+        if self.spill is None:
+            return 0
+        self.spill.kept += packed_bytes(page.packed)
+        self.unspilled = min(self.unspilled, number)
+        if self.spill.kept > self.spill.most:
+            self.spill_some()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def spill_some(self) -> cython.int:
+        """Have the oldest packed pages leave the heap, some at a time."""
+        page: cython.pointer(Page)
+        place: cython.pointer(PackedPage)
+        size: cython.Py_ssize_t
+        moves: cython.int = SPILL_STEP
+        looks: cython.int = SPILL_LOOKS
+        number: cython.ulonglong = max(self.unspilled, self.page_base)
+        end: cython.ulonglong = self.page_base + self.page_count
+        while number < end and moves and looks and self.spill.kept > self.spill.most:
+            looks -= 1
+            page = cython.address(self.pages[number - self.page_base])
+            if page.packed != cython.NULL and not page.spilled:
+                size = packed_bytes(page.packed)
+                place = self.spill.put(page.packed, size)
+                if place == cython.NULL:
+                    break
+                free(page.packed)
+                page.packed = place
+                page.spilled = self.spill.number + 1
+                self.spill.kept -= size
+                moves -= 1
+            number += 1
+        self.unspilled = number
         return 0
 
     @cython.cfunc
@@ -137,8 +198,7 @@ class MessageIndex:
             page.entries = cython.cast(cython.pointer(IndexEntry), grown)
             if page.packed != cython.NULL:
                 unpack_page(page.packed, page.entries)
-                free(page.packed)
-                page.packed = cython.NULL
+                self.free_packed(page)
                 if self.open_wanted < OPEN_MOST:
                     self.open_wanted += 1
         return cython.address(page.entries[sequence & (PAGE_ENTRIES - 1)])
@@ -202,6 +262,7 @@ class MessageIndex:
             else:
                 free(page.entries)
                 page.entries = cython.NULL
+                self.keep_packed(page, number)
         return 0
 
     @cython.cfunc
@@ -415,6 +476,7 @@ class MessageIndex:
             self.free_page(i)
         self.page_count = 0
         self.open_count = 0
+        self.unspilled = 0
         self.names.clear()
         self.messages = 0
         self.bytes = 0

@@ -14,6 +14,7 @@ from typing import Any
 
 from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.ports.files import is_twin
+from headwater.edge.ports.nameless import can_map
 from headwater.edge.storage.device.background import Background
 from headwater.edge.storage.directory.directory import (
     BUNDLES_FORMAT,
@@ -37,6 +38,7 @@ from headwater.edge.storage.format.durability import Durability
 from headwater.edge.storage.format.errors import StoreClosed, StoreError
 from headwater.edge.storage.format.problem import Problem, ProblemKind
 from headwater.edge.storage.index.memory import MemoryStore
+from headwater.edge.storage.index.page_spill import PageSpill
 from headwater.edge.storage.index.store import MessageStore, Usage
 from headwater.edge.storage.log.commit_log import CommitLog
 from headwater.edge.storage.log.log_files import SLOT_MIN, LogFiles
@@ -124,6 +126,7 @@ class NodeStore:
         self.damage = DamageReport(kernel.loop, self.descriptions.label)
         self.damage.on_logged = lambda store: keep_sizes(self.log, store)
         self._files = OpenFiles()
+        self._spill: PageSpill | None = None
         self._stores: dict[str, MessageStore] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -165,7 +168,10 @@ class NodeStore:
 
     def _make_parts(self) -> None:
         """Everything that works on the log and the streams, connected."""
-        self.background = Background(self.kernel.loop, not is_twin(self.directory.root))
+        on_device = not is_twin(self.directory.root)
+        self.background = Background(self.kernel.loop, on_device)
+        if on_device and self.options.keys is None and can_map():
+            self._spill = PageSpill(self.directory.trash, self.options.index_memory)
         files = LogFiles(self.directory.log, self.options.segment_bytes, self.disk.allocation)
         self.log = CommitLog(
             self.kernel,
@@ -385,6 +391,8 @@ class NodeStore:
             self.disk.stream_segment,
         )
         store.open_least = store.open_wanted = self.options.open_pages
+        if self._spill is not None:
+            store.spill = self._spill
         store.packs_index = self.options.pack_indexes
         store.failure = self.log.failure
         store.on_trim = self._trim
@@ -492,6 +500,8 @@ class NodeStore:
         for store in self._stores.values():
             if isinstance(store, FileStore):
                 store.window.drop_unused()
+        if self._spill is not None:
+            self._spill.rest()
         if self.log.files.ballast.there:
             self.disk.allocation.tighten()
         self._timer = self.kernel.loop.call_later(HOUSEKEEPING_SECONDS, self._housekeeping)

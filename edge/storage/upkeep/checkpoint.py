@@ -424,6 +424,7 @@ class Checkpointer(Task):
         else:
             self.log.files.free_slot(segment.slot)
         self.segment = None
+        self.stores = []  # one that is deleted is kept by nothing
         self.failures = 0
         self.say_at = {}
         self.step = "idle"
