@@ -10,6 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable, Container, Iterator
 from typing import Any, Protocol
 
+import msgspec
+
 from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.consumer.consumer_recovery import make_again
@@ -20,6 +22,7 @@ from headwater.edge.jetstream.progress import kept_configs
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.storage.format.errors import StoreError
 from headwater.hub.meta.assignment import NO_GROUP, Assignment, Gone, Member, Operation
+from headwater.hub.meta.starts import PUT_BACK_STREAM
 from headwater.hub.meta.state import MetaState
 from headwater.hub.stored.causes import Causes
 
@@ -67,12 +70,19 @@ class Applier:
         self.emptied = False
         """This node's store was new when it joined, and it has not caught up: what it is said to
         have is lost, and not made again."""
+        self.put_back = False
+        """This node's folder is an older copy: streams that were there before this start, and are
+        not, are lost and not made again."""
+        self.judged: Callable[[], bool] = lambda: True
+        """Whether it would be known by now that the folder is an older copy."""
+        self._unsure: set[str] = set()
+        """Incarnations of streams that wait for that."""
         self.boot = 0
         """Number of this start of the node."""
         self.on_joined: Callable[[], None] = lambda: None
         """Called when the cluster knows that this node begins with nothing."""
         self.lost: dict[str, Assignment] = {}
-        """Streams that the leader is to be told of as lost, by incarnation."""
+        """Streams that the leader is to be told of as lost, by incarnation; as they are to be."""
         self.began_ns = jetstream.kernel.clock()
         self.done: dict[str, int] = {}
         """By incarnation: the version that is in force here."""
@@ -149,6 +159,9 @@ class Applier:
     def reconcile(self, assignment: Assignment, *, new: bool) -> None:
         """Make one stream what it should be here."""
         self.unknown.pop(assignment.incarnation, None)
+        if self._is_unsure(assignment):
+            self._unsure.add(assignment.incarnation)
+            return
         try:
             if assignment.lost:
                 raise errors.STREAM_OFFLINE_REASON.error(err=assignment.lost)
@@ -286,9 +299,7 @@ class Applier:
             self._give_way(js, stream)
             stream = None
         if stream is None:
-            if self.emptied:
-                self.lost[assignment.incarnation] = assignment
-                raise errors.STREAM_OFFLINE_REASON.error(err=EMPTIED)
+            self._refuse_lost(assignment)
             if new:
                 js.check_reservation(config, None)
             stream_lifecycle.create(js, config, assignment.incarnation, assignment.created_ns)
@@ -303,6 +314,42 @@ class Applier:
         known = self.done.get(assignment.incarnation, assignment.version)
         if changed or assignment.version > known:
             self.jetstream.advisories.stream_action(stream, "modify")
+
+    def _is_unsure(self, assignment: Assignment) -> bool:
+        """Whether a stream was placed here before this start and is not here, so that it is not yet
+        to be made: this node's folder may be an older copy."""
+        return (
+            assignment.group == NO_GROUP
+            and assignment.peers == [self.number]
+            and self._was_here(assignment)
+            and self.local(assignment) is None
+            and not (assignment.lost or self.emptied or self.judged())
+        )
+
+    def _was_here(self, assignment: Assignment) -> bool:
+        """Whether this node's storage is to have a stream since before this start."""
+        stored = assignment.stream_config.storage == "file"
+        return stored and assignment.created_ns < self.began_ns
+
+    def be_sure(self) -> None:
+        """Make what waited until it would be known that this node's folder is an older copy."""
+        if not self._unsure or not self.judged():
+            return
+        waiting, self._unsure = self._unsure, set()
+        for known in list(self.state.streams.values()):
+            if known.assignment.incarnation in waiting:
+                self.reconcile(known.assignment, new=False)
+
+    def _refuse_lost(self, assignment: Assignment) -> None:
+        """Raise JetStreamError when this node is to have a stream that it has lost."""
+        why = EMPTIED if self.emptied else ""
+        if self.put_back and self._was_here(assignment):
+            why = PUT_BACK_STREAM
+        if why:
+            self.lost[assignment.incarnation] = msgspec.structs.replace(
+                assignment, lost=why, version=assignment.version + 1
+            )
+            raise errors.STREAM_OFFLINE_REASON.error(err=why)
 
     def _give_way(self, js: AccountJetStream, stream: Stream) -> None:
         """A stream has the name of another one that the cluster knows."""

@@ -19,6 +19,7 @@ from headwater.edge.ports.ports import Random
 from headwater.hub.cluster.transport import CallFailed, Transport
 from headwater.hub.meta.assignment import Member
 from headwater.hub.meta.meta_group import MetaGroup
+from headwater.hub.meta.starts import Starts
 
 log = logging.getLogger("headwater.meta")
 
@@ -65,6 +66,13 @@ class Hello(msgspec.Struct, kw_only=True):
     """Accounts that have no JetStream on it, at least those that have streams in the cluster."""
     silent: bool = False
     """It stops, and answers no request from now on but those that were on their way to it."""
+    before: int = 0
+    """The start before this one, as its folder says; 0 for none."""
+    starts: dict[int, int] = {}
+    """The newest start of each node that it has heard of."""
+    older: dict[int, int] = {}
+    """Nodes whose folders are older copies: they lack a start of theirs that it has heard of. Each
+    with the start that it is in."""
     founds: bool | None = None
     """It asks the others whether it may found a cluster; None: it does not say."""
 
@@ -110,6 +118,13 @@ class Founding:
         """Called once, when no node has streams any more that it has yet to tell of."""
         self.on_awake: Callable[[str], None] = lambda account: None
         """Called when an account has JetStream again on another node."""
+        self.starts = Starts(group.driver.store.log)
+        self.put_back = False
+        """The others say that this node's folder is an older copy."""
+        self.on_put_back: Callable[[], None] = lambda: None
+        """Called when that is heard."""
+        self.on_hello: Callable[[], None] = lambda: None
+        """Called behind each hello."""
         self.began = self._now()
         self.agreed = 0
         """The node that may found a cluster with this one."""
@@ -133,6 +148,9 @@ class Founding:
         hello = self.describe()
         hello.identity = self.transport.identity
         hello.boot = self.group.driver.multi_raft.boot
+        hello.before = self.group.driver.store.before
+        hello.starts = dict(self.starts.newest)
+        hello.older = dict(self.starts.older)
         hello.sees = sorted(self.present())
         hello.founds = self._asking
         return hello
@@ -237,11 +255,40 @@ class Founding:
                 self.on_awake(account)
         if self.agreed == sender and hello.founds is False:
             self.agreed = 0
-        if first:
+        if self._is_news(sender, hello) or first:
             self.say()
         self.consider()
         self._apply()
         self._look_for_streams()
+        self.on_hello()
+
+    # -- folders that are older copies ----------------------------------------------
+
+    def _is_news(self, sender: int, hello: Hello) -> bool:
+        """Compare what a node's folder has with what was heard of the node, and hear what that
+        node found so. Whether the sender's folder turns out to be an older copy."""
+        if not hello.identity or hello.identity != self.transport.identity:
+            return False
+        boot = self.group.driver.multi_raft.boot
+        if hello.older.get(self.transport.number) == boot and not self.put_back:
+            self.put_back = True
+            self.on_put_back()
+        if not self.starts.heard(sender, hello.boot, hello.before):
+            return False
+        log.error("%s runs on an older copy of its folder: it lacks a start of it", hello.name)
+        return True
+
+    def judged(self) -> bool:
+        """Whether the nodes that are connected know of this start: they have said then if this
+        node's folder is an older copy. They are waited for some seconds."""
+        own, boot = self.transport.number, self.group.driver.multi_raft.boot
+        if self.group.members == [own] or self._now() - self.began > ALONE_SECONDS:
+            return True
+        conns = self.transport.conns.keys()
+        return bool(conns) and all(
+            node in self.introduced and self.heard[node].hello.starts.get(own, boot) >= boot
+            for node in conns
+        )
 
     # -- joining and founding -----------------------------------------------------
 

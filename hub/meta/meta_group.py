@@ -100,6 +100,8 @@ class MetaGroup:
         seeds = tuple(restored.snapshot.config.members())
         self.raft = self.driver.add(META_GROUP, replace(restored, seeds=seeds), self)
         self.state.load()
+        # So that the first word of this node says where it belongs.
+        self.driver.transport.identity = self.state.rest.identity
         return True
 
     def found(self, identity: int, others: list[int]) -> None:

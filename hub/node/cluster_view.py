@@ -11,6 +11,7 @@ from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX
 from headwater.hub.api.cluster import CONTRADICTED, Cluster
 from headwater.hub.cluster.peers import peer_of
 from headwater.hub.meta.assignment import META_GROUP, NO_GROUP, Assignment
+from headwater.hub.meta.starts import PUT_BACK
 from headwater.hub.meta.state import Known
 from headwater.hub.node.healing import Healing
 from headwater.hub.node.raft_pages import raftz
@@ -69,12 +70,15 @@ class ClusterView:
         """What is wrong, worst first; empty when all is well."""
         cluster = self.cluster
         found = list(cluster.group.driver.broken.values())
+        put_back = [PUT_BACK] if cluster.founding.put_back else []
         if not cluster.group.leader:
             waits = cluster.founding.waits_for
-            return [*found, f"{NO_LEADER}: it waits for {waits}" if waits else NO_LEADER]
+            nobody = f"{NO_LEADER}: it waits for {waits}" if waits else NO_LEADER
+            return [*found, nobody, *put_back]
         if cluster.applier.emptied:
             # The cluster has not taken this node in: nothing can be placed here.
             found.append(NOT_CURRENT)
+        found += put_back
         if cluster.contradicted:
             found.append(CONTRADICTED)
         found += [

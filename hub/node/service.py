@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,10 +21,11 @@ from headwater.hub.api.stream_requests import raw
 from headwater.hub.api.usage_watch import UsageWatch
 from headwater.hub.cluster.driver import Driver
 from headwater.hub.cluster.transport import CallFailed, Transport
-from headwater.hub.meta.applier import EMPTIED, Applier
+from headwater.hub.meta.applier import Applier
 from headwater.hub.meta.assignment import META_GROUP, Assignment, ChangeDone, decode, encode
 from headwater.hub.meta.founding import HELLO_SECONDS, Founding, Hello
 from headwater.hub.meta.meta_group import MetaGroup, NoLeader
+from headwater.hub.meta.starts import PUT_BACK
 from headwater.hub.meta.state import Conflict, MetaState
 from headwater.hub.node.cluster_view import ClusterView
 from headwater.hub.node.completing import Completing
@@ -167,7 +169,7 @@ class ClusterService:
             log.warning("%s", problem)
         applier.boot = store.boot
         applier.emptied = not group.resume()
-        applier.on_joined = founding.say
+        self._follow_starts(applier, founding)
         return [each for each in found if not stream_lifecycle.group_of(each.meta)]
 
     def _follow_terms(
@@ -262,6 +264,34 @@ class ClusterService:
         if self.elections is not None:
             self.elections.quorum_lost(assignment)
 
+    def _follow_starts(self, applier: Applier, founding: Founding) -> None:
+        """Have nothing made anew that this node had before its folder was emptied or put back."""
+        applier.on_joined = founding.say
+        applier.judged = founding.judged
+        founding.on_put_back = self._put_back
+        founding.on_hello = applier.be_sure
+
+    def _put_back(self) -> None:
+        """This node's folder is an older copy: its replicas ask the others what they may have
+        promised since, and no stream is made anew that was here."""
+        cluster, driver = self.cluster, self.driver
+        assert cluster is not None and driver is not None
+        log.critical("%s", PUT_BACK)
+        cluster.applier.put_back = True
+        kept = driver.store.start.groups
+        kept.update({n: replace(each, clean=False) for n, each in kept.items()})
+        for raft in driver.multi_raft.groups.values():
+            raft.doubt()
+            driver.touch(raft)
+        for js, stream in cluster.applier.streams():
+            if not stream.group and stream.config.storage == "file":
+                log.error(
+                    "stream '%s > %s' is as the older copy has it: what was stored since is lost; "
+                    "publish it again, or restore a newer backup",
+                    js.name,
+                    stream.name,
+                )
+
     def _naming(self, group: int) -> Naming:
         if group != META_GROUP:
             assert self._groups is not None
@@ -321,6 +351,7 @@ class ClusterService:
         now = cluster.jetstream.kernel.loop.time()
         applier.leave_groups(now)
         applier.try_again(now)
+        applier.be_sure()
         if self._groups is not None and self._state.rest.identity:
             self._groups.cluster = f"{self._state.rest.identity:016x}"
         if (applier.unknown or applier.lost) and cluster.group.leader and not self._telling:
@@ -542,10 +573,7 @@ class ClusterService:
             for stream in list(cluster.applier.unknown.values()):
                 await self._offer(cluster, stream)
             for assignment in list(cluster.applier.lost.values()):
-                wanted = msgspec.structs.replace(
-                    assignment, lost=EMPTIED, version=assignment.version + 1
-                )
-                await self._transport.call(cluster.group.leader, "adopt", encode(wanted))
+                await self._transport.call(cluster.group.leader, "adopt", encode(assignment))
                 cluster.applier.lost.pop(assignment.incarnation, None)
         except CallFailed as error:
             log.debug("the leader does not hear of streams of this node: %s", error)

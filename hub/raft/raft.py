@@ -152,6 +152,17 @@ class Raft(Core):
         self.check_config()
         return True
 
+    def doubt(self) -> None:
+        """What is here may be older than what this member has promised: it asks the others, as
+        after an unclean stop."""
+        if self.removed or self.incarnation == self.boot:
+            return
+        if self.is_leader:
+            self.become_follower(self.term, 0)
+        hibernation.wake(self)
+        recovery.doubt(self, self.boot)
+        recovery.prove(self)
+
     def wake(self) -> None:
         """A node is silent, or came back: a sleeping group counts time again."""
         hibernation.wake(self)

@@ -115,6 +115,8 @@ class GroupStore:
         stopped = self._consume_clean() and node.clean_start
         clean = (stopped or self._run.continues(before.term)) and not self.hard_states.suspect
         self.boot = 1 + max(boot_floor, before.term)
+        self.before = 0 if self.hard_states.suspect else before.term
+        """The start before this one, as the folder has it; 0 when it does not say."""
         self.start = StartReport(self.boot, clean)
         self.replicas: dict[int, Replica] = {}
         self._doubtful: dict[int, FileStore] = {}

@@ -1,0 +1,128 @@
+"""The folder of a node is put back from an older copy: nothing is lost without a word, nothing is
+made anew under the same sequences, and no vote of before counts."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from nats.aio.client import Client
+
+from headwater.hub.meta.starts import PUT_BACK, PUT_BACK_STREAM
+from tests.hub.lab import Lab, api
+from tests.waiting import until
+
+COUNT = 5
+
+
+async def make(client: Client, name: str, **fields: Any) -> None:
+    """Make a stream. Asserts that it is."""
+    made = await api(client, f"STREAM.CREATE.{name}", name=name, **fields)
+    assert "error" not in made, made
+
+
+async def fill(client: Client, *names: str) -> None:
+    """Some messages more."""
+    for name in names:
+        for _ in range(COUNT):
+            await client.jetstream().publish(name, b"x", timeout=20)
+
+
+class Copies:
+    """Older copies of nodes' folders."""
+
+    def __init__(self, lab: Lab, path: Path) -> None:
+        self.lab = lab
+        self.path = path
+
+    async def keep(self, index: int) -> None:
+        """Copy the folder of a node, which stops and starts again."""
+        await self.lab.stop_node(index)
+        shutil.copytree(self.path / f"n{index}", self.path / f"old{index}")
+        self.lab.start(index)
+        await self.lab.settled(3)
+
+    def put_back(self, index: int) -> None:
+        """Of a node that does not run."""
+        shutil.rmtree(self.path / f"n{index}")
+        (self.path / f"old{index}").rename(self.path / f"n{index}")
+
+
+def says_it(lab: Lab) -> list[bool]:
+    """Whether each running node's health says that its folder is an older copy."""
+    return [PUT_BACK in each.jetstream.cluster_view.health() for each in lab.clusters()]
+
+
+async def test_streams_that_the_copy_lacks_are_not_made_anew(tmp_path: Path, lab: Lab) -> None:
+    await lab.formed()
+    client = await lab.connect(2)
+    here: dict[str, Any] = {"placement": {"tags": ["az:0"]}}
+    for name in ("OLD", "AGAIN", "GONE"):
+        await make(client, name, **here)
+    await make(client, "THREE", num_replicas=3)
+    await fill(client, "OLD", "AGAIN", "GONE", "THREE")
+    copies = Copies(lab, tmp_path)
+    await copies.keep(0)
+    for name in ("AGAIN", "GONE"):
+        await api(client, f"STREAM.DELETE.{name}")
+    await make(client, "AGAIN", **here)
+    await make(client, "NEW", **here)
+    await fill(client, "OLD", "AGAIN", "NEW", "THREE")
+    await lab.stop_node(0)
+    copies.put_back(0)
+    lab.start(0)
+    await lab.settled(3)
+    await until(lambda: says_it(lab) == [True, False, False], "the node says so")
+
+    async def offline(name: str) -> bool:
+        error = (await api(client, f"STREAM.INFO.{name}")).get("error", {})
+        return error.get("err_code") == 10194 and PUT_BACK_STREAM in error["description"]
+
+    for name in ("AGAIN", "NEW"):
+        await until(lambda name=name: offline(name), f"{name} is offline")
+
+    async def whole() -> bool:
+        info = await api(client, "STREAM.INFO.THREE")
+        current = [row["current"] for row in info["cluster"]["replicas"]]
+        return info["state"]["messages"] == 2 * COUNT and current == [True, True]
+
+    await until(whole, "the replica is whole")
+    assert (await api(client, "STREAM.INFO.GONE"))["error"]["err_code"] == 10059
+    assert (await api(client, "STREAM.INFO.OLD"))["state"]["messages"] == COUNT
+    await api(client, "STREAM.DELETE.NEW")
+    await make(client, "NEW", **here)
+    await fill(client, "NEW")
+    await lab.stop_node(0)
+    lab.start(0)
+    await lab.settled(3)
+    await until(lambda: says_it(lab) == [False] * 3, "the next start says it no more")
+    assert await offline("AGAIN")
+    assert (await api(client, "STREAM.INFO.NEW"))["state"]["messages"] == COUNT
+
+
+async def test_an_old_copy_and_a_node_that_is_behind_lead_nothing(tmp_path: Path, lab: Lab) -> None:
+    """What was acknowledged is on the third node, which is away."""
+    await lab.formed()
+    client = await lab.connect(2)
+    await make(client, "S", num_replicas=3)
+    await fill(client, "S")
+    copies = Copies(lab, tmp_path)
+    await copies.keep(0)
+    await lab.stop_node(1)
+    await fill(client, "S")
+    await lab.stop_node(0)
+    await lab.stop_node(2)
+    copies.put_back(0)
+    lab.start(0)
+    lab.start(1)
+    await until(lambda: says_it(lab) == [True, False], "the node says so")
+    groups = lab.cluster(0).group.driver.multi_raft.groups
+    assert all(raft.recovering for raft in groups.values()), "it votes by what the copy has"
+    lab.start(2)
+    await lab.settled(3)
+    client = await lab.connect(1)
+
+    async def whole() -> bool:
+        info = await api(client, "STREAM.INFO.S")
+        return info.get("state", {}).get("messages") == 2 * COUNT
+
+    await until(whole, "everything acknowledged is there")
