@@ -23,6 +23,7 @@ from headwater.edge.jetstream.model.requests import (
     find_route,
 )
 from headwater.edge.storage.format.errors import StoreClosed, StoreError
+from headwater.edge.wire.json_objects import escaped
 
 log = logging.getLogger("headwater.jetstream")
 
@@ -224,7 +225,7 @@ class Router:
         self, context: Context, kind: str, answer: msgspec.Struct, block: bytes = b""
     ) -> None:
         """Send an answer, with its type in front; `block` is its headers."""
-        body = msgspec.json.encode(answer)
+        body = escaped(msgspec.json.encode(answer))
         head = f'{{"type":"{TYPE_PREFIX}{kind}_response"'.encode()
         body = head + (b"," + body[1:] if body != b"{}" else b"}")
         if not block and headers.get(context.headers, PEER_HEADER) is not None:
@@ -240,7 +241,7 @@ class Router:
         """Send an error."""
         fields: dict[str, Any] = {"type": f"{TYPE_PREFIX}{kind}_response", "error": error.wire()}
         fields.update(REFUSED.get(kind, {}))
-        body = msgspec.json.encode(fields)
+        body = escaped(msgspec.json.encode(fields))
         self.send(context, body)
         if kind == "consumer_reset":
             return

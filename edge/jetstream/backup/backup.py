@@ -34,7 +34,7 @@ from headwater.edge.ports.draws import draw_text
 from headwater.edge.storage.format.errors import Damaged, StoreError
 from headwater.edge.storage.segments.file_store import FileStore
 from headwater.edge.subjects.tokens import clean_word, literal_subject
-from headwater.edge.wire.json_objects import BAD_JSON
+from headwater.edge.wire.json_objects import BAD_JSON, escaped
 
 if TYPE_CHECKING:
     from headwater.edge.jetstream.account.account_js import AccountJetStream
@@ -419,7 +419,7 @@ class Restore:
 
     def answer(self, reply: bytes, content: dict[str, Any] | StreamCreated) -> None:
         head = msgspec.json.encode({"type": CREATE_TYPE})
-        self.js.account.send(reply, head[:-1] + b"," + msgspec.json.encode(content)[1:])
+        self.js.account.send(reply, head[:-1] + b"," + escaped(msgspec.json.encode(content))[1:])
 
     def restore_entry(self, entry: archive.ArchiveEntry) -> None:
         """Restore one entry. Raises JetStreamError, StoreError, ValueError."""

@@ -14,9 +14,10 @@ from headwater.edge.jetstream.model.models import (
 from headwater.edge.jetstream.model.times import ZERO_TIME, format_time
 
 
-def shown(config: ConsumerConfig) -> ConsumerConfig:
-    """`config` as answers show it, with the server's version and level."""
-    metadata = {**config.metadata, "_nats.ver": NATS_LEVEL, "_nats.level": str(API_LEVEL)}
+def shown(config: ConsumerConfig, listed: bool = False) -> ConsumerConfig:
+    """`config` as answers show it, with the server's version and level where it is not `listed`."""
+    level = {} if listed else {"_nats.ver": NATS_LEVEL, "_nats.level": str(API_LEVEL)}
+    metadata = dict(sorted({**config.metadata, **level}.items()))
     return msgspec.structs.replace(config, metadata=metadata)
 
 
@@ -47,7 +48,7 @@ def consumer_info(consumer: Any, *, listed: bool = False) -> ConsumerInfo:
         stream_name=consumer.stream.name,
         name=consumer.name,
         created=format_time(consumer.created_ns),
-        config=config if listed else shown(config),
+        config=shown(config, listed),
         delivered=SequenceInfo(
             consumer_seq=numbers["next_cseq"] - 1,
             stream_seq=numbers["delivered_seq"],

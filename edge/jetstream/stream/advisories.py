@@ -6,6 +6,7 @@ import msgspec
 
 from headwater.edge.jetstream.model.times import format_time
 from headwater.edge.ports.draws import draw_text
+from headwater.edge.wire.json_objects import escaped
 
 PREFIX = "$JS.EVENT.ADVISORY."
 # Sequences that one advisory lists; `count` tells how many there are.
@@ -35,7 +36,7 @@ class Advisories:
         }
         if self.domain:
             event["domain"] = self.domain
-        account.send((PREFIX + tail).encode(), msgspec.json.encode(event))
+        account.send((PREFIX + tail).encode(), escaped(msgspec.json.encode(event)))
 
     def audit(
         self, account: Any, fields: dict[str, Any], subject: bytes, payload: bytes, answer: bytes

@@ -41,8 +41,7 @@ def stream_info(
             _source_info(stream, source, f"sources.{at}", links)
             for at, source in enumerate(config.sources)
         ]
-    if links:
-        info.config.metadata = {**info.config.metadata, **links}
+    info.config.metadata = dict(sorted({**info.config.metadata, **links}.items()))
     return info
 
 
