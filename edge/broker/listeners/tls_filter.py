@@ -42,6 +42,8 @@ class TLSFilter:
         self.begun = False
         self.ready = False
         self._ended = False
+        self._over = False
+        """Whether nothing can be said by this session any more."""
 
     def receive(self, data: bytes) -> bytes:
         """Plaintext of what came in. Raises ConnectionError when the session is broken."""
@@ -59,6 +61,7 @@ class TLSFilter:
         try:
             return self._advance()
         except ssl.SSLError as error:
+            self._over = True
             stage = "Read Error" if self.ready else "TLS Handshake Failure"
             raise ConnectionError(stage) from error
 
@@ -89,6 +92,7 @@ class TLSFilter:
 
     def _say_goodbye(self) -> None:
         """The peer has closed the session: answer in kind, and end the connection."""
+        self._over = True
         with contextlib.suppress(ssl.SSLError):
             self.tls.unwrap()
         raise ConnectionError("Client Closed")
@@ -98,7 +102,8 @@ class TLSFilter:
         return verified_chain(self.tls)
 
     def send(self, data: bytes) -> bytes:
-        """Bytes for the wire. Plaintext given before the handshake is done waits for it."""
+        """Bytes for the wire. Plaintext given before the handshake is done waits for it. What is
+        given to a session that is over is lost, as is what the peer had not read."""
         if self.plain:
             return data
         if not self.ready:
@@ -108,7 +113,7 @@ class TLSFilter:
             return self._outgoing.read()
         data = bytes(self._waiting) + data
         self._waiting.clear()
-        if data:
+        if data and not self._over:
             self.tls.write(data)
         return self._outgoing.read()
 
