@@ -68,6 +68,7 @@ class Health:
         self.unseen = 0
         """Messages that the origin has got, by all signs, since it sent the newest that came."""
         self._quiet = False
+        self._crowded = False
         self._left_out = 0
         self._said: tuple[int, int] = (0, 0)
         self._behind_since = 0.0
@@ -82,7 +83,7 @@ class Health:
         """A consumer is there, with `pending` messages to deliver."""
         self.sink = sink
         self.unseen = 0
-        self._quiet = False
+        self._quiet = self._crowded = False
         self._begun_ts = sink.last_ts
         self._counted = 0
         self._clock_ahead = sink.kernel.clock() - self._passed_ns(sink)
@@ -118,10 +119,14 @@ class Health:
     def _passed_ns(sink: "OriginSink") -> int:
         return int(sink.kernel.loop.time() * 1e9)
 
-    def hears(self, anything: bool) -> None:
-        """Whether the consumer still shows that it lives: without, what it said holds no more."""
-        if self.sink is not None and self._quiet == anything:
-            self._quiet = not anything
+    def hears(self, anything: bool, crowded: bool = False) -> None:
+        """Whether the consumer still shows that it lives: without, what it said holds no more.
+        Neither does it while it is `crowded`: only large messages come by its link."""
+        if self.sink is None:
+            return
+        knew = not (self._quiet or self._crowded)
+        self._quiet, self._crowded = not anything, crowded
+        if knew and (crowded or not anything):
             self.last_lag = self._lag(self.sink)
 
     def _set_behind(self, sink: "OriginSink", behind: int) -> None:
@@ -144,6 +149,8 @@ class Health:
             return STALLED
         if self._quiet:
             return OFFLINE
+        if self._crowded:
+            return CATCHING_UP
         lag = self._lag(self.sink)
         few = lag <= LIVE_MESSAGES and (self.lag_bytes() or 0) <= LIVE_BYTES
         return LIVE if few or lag <= self.rate * LIVE_S else CATCHING_UP
@@ -164,7 +171,8 @@ class Health:
 
     def lag(self) -> int | None:
         """Messages that the origin has and this stream has not; None when nobody can tell."""
-        return None if self.sink is None or self._quiet else self._lag(self.sink)
+        known = self.sink is not None and not self._quiet and not self._crowded
+        return self._lag(self.sink) if known and self.sink is not None else None
 
     def known_lag(self) -> int:
         """`lag`, or what it was when that was known last."""

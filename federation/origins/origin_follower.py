@@ -156,6 +156,8 @@ class OriginFollower:
         self._progressed = self._begun = self._check_at = 0.0
         self._came_at = -SILENCE_S
         """When a part of a large message came last."""
+        self._answered_at = 0.0
+        """When the origin answered last what is still to come."""
         self._round_s = 0.0
         """That the last answer of the origin to such a request took, or was waited for."""
         self._asked_again = False
@@ -555,7 +557,8 @@ class OriginFollower:
         if silent > MISSED_S:
             self._check_at = min(self._check_at, now)
         lost_after = self._lost_after()
-        self.health.hears(large or (silent <= lost_after and self._tells(now)))
+        crowded = large and silent > lost_after and now - self._answered_at > CHECK_S
+        self.health.hears(large or (silent <= lost_after and self._tells(now)), crowded)
         if silent > lost_after and not self.health.stalled:
             self.health.cause = f"nothing was heard for {lost_after:.0f} s"
             self.driver.manager.doubt(self.stream.account)
@@ -647,6 +650,7 @@ class OriginFollower:
             self._withheld = not delivered or not fields.get("push_bound")
             if self._listens_to(sink):
                 self.health.hidden_since = 0.0
+                self._answered_at = self._now_s()
                 self.health.said(int(fields["num_pending"]) + max(0, delivered - sink.dseq))
         except (OriginError, *BAD_JSON, KeyError, TypeError, ValueError, AttributeError):
             pass

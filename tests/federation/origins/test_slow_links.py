@@ -13,9 +13,10 @@ import pytest
 from nats.aio.msg import Msg
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
+from bench.servers import free_port
 from headwater.edge.node.node import Node
 from headwater.federation.origins import origin_follower
-from tests.federation.lab import Lab, Wire, client_port, leafs, wired
+from tests.federation.lab import JETSTREAM, Lab, Wire, client_port, leafs, wired
 from tests.measuring import within
 from tests.slow import slow
 from tests.waiting import until
@@ -113,6 +114,53 @@ async def test_large_messages_pass_one_by_one(lab: Lab, monkeypatch: pytest.Monk
     assert made.follower("LARGE").recreations == 0
     (link,) = leafs(made.edge)
     assert link["in_bytes"] < 3.2 * 500_000
+
+
+async def test_what_is_known_of_a_stream_is_old_while_others_fill_its_link(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A nats-server sends large messages whole. Behind them wait another stream's messages and
+    heartbeats, and the origin's answers: how far behind that one is, nobody can tell."""
+    for name, seconds in (("SILENCE_S", 1.5), ("MISSED_S", 1.0), ("CHECK_S", 2.0)):
+        monkeypatch.setattr(origin_follower, name, seconds)
+    port = free_port()
+    hub = await lab.real(
+        f"jetstream {{ store_dir: {{store}}, domain: hub }}\nleafnodes {{ port: {port} }}"
+    )
+    wire = await lab.wire(port)
+    edge = await lab.node(
+        JETSTREAM.format(store=lab.directory / "edge", domain="edge")
+        + f'leafnodes {{ remotes [ {{ url: "nats://127.0.0.1:{wire.port}" }} ] }}'
+    )
+    js = (await lab.client(hub.port)).jetstream(timeout=10)
+    for name in ("SMALL", "LARGE"):
+        await js.add_stream(name=name, subjects=[name.lower()])
+        made = await edge_mirror(lab, edge, name)
+    await js.publish("small", b"first")
+    small = edge.jetstream.accounts["$G"].streams["SMALL"]
+    await until(lambda: small.store.messages == 1, "it follows")
+    health = small.origin_driver.followers[0].health
+    await until(lambda: health.state == "live", "it is live")
+    wire.bytes_per_s = RATE / 4
+    for _ in range(2):
+        await js.publish("large", os.urandom(800_000))
+    for _ in range(30):
+        await js.publish("small", b"later")
+    await until(lambda: health.lag() is None, "the backlog is unknown", 20)
+    assert small.store.messages == 1 and health.shown_lag() > 0
+    assert health.report()["state"] == "catching_up"
+    assert health.report()["pending_messages"] is health.report()["eta_seconds"] is None
+    wire.bytes_per_s = 0.0
+    await until(lambda: small.store.messages == 31, "it has all")
+    await until(lambda: health.state == "live" and health.lag() == 0, "it is live again")
+    assert made.store.messages == 2
+
+
+async def edge_mirror(lab: Lab, edge: Node, name: str) -> Any:
+    """A mirror on the edge of the hub's stream of the same name, as the edge has it."""
+    js = (await lab.client(client_port(edge))).jetstream(timeout=10)
+    await js.add_stream(StreamConfig(name=name, mirror=of(name)))
+    return edge.jetstream.accounts["$G"].streams[name]
 
 
 class WholeFrames:
