@@ -220,9 +220,11 @@ class LanedConn(Conn):
         """After sending, or an answer of the peer: mark what has gone, and hold bulk if as much is
         on its way as may be."""
         gone: cython.longlong = self.bulk_in - self.bulk_waiting()
+        now: cython.longlong = self.kernel.monotonic_ns()
         left: cython.longlong
+        self.line.aged(now)
         if self.line.wants_mark(gone):
-            self.line.mark(gone, self.kernel.monotonic_ns())
+            self.line.mark(gone, now)
             self.urge(b"PING\r\n")
         left = self.line.left(gone)
         self.held = left <= 0
@@ -263,11 +265,15 @@ class LanedConn(Conn):
     @cython.exceptval(check=False)
     def cut_at(self, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Bytes of the pieces of a frame of bulk, `n` bytes, which is not to hold up a slow line;
-        0: it need not be cut."""
+        0: it need not be cut. The frame follows: behind a pause, what is known of the line is old
+        before that."""
         size: cython.Py_ssize_t
         most: cython.longlong
         if self.share is None:
             return 0
+        resumes: cython.bint = self.line is not None and self.bulk_waiting() == 0
+        if resumes and self.line.aged(self.kernel.monotonic_ns()):
+            self.fit_line()
         most = self.share.most
         if self.line is not None:
             most = min(most, self.line.window)

@@ -281,10 +281,12 @@ class Output(Endpoint):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def filter_piece(self) -> cython.int:
-        """Pass the next bytes through the filter: few to a socket that was full and is slow."""
+        """Pass the next bytes through the filter: few to a socket that was full and is slow, and
+        no more than may go at a time."""
         n: cython.Py_ssize_t = min(
             self.out_end - self.out_start,
             self.piece if self.writing or self.most != UNBOUNDED else PIECE_FAST,
+            self.most,
         )
         begin: cython.p_char = cython.cast(cython.p_char, self.out + self.out_start)
         if self.tracer is None and hasattr(self.filter, "send_onto"):

@@ -20,9 +20,11 @@ cdef class LineWindow:
     cdef long long marked               # position that the newest mark follows
     cdef long long distance_ns          # of the soonest answer to a mark, and at most DISTANCE_MAX_NS
     cdef long long shrunk               # marks up to this position were asked before it shrank
+    cdef long long known_ns             # when the newest answer came, and a second more each halving
     cdef int marks                      # marks without an answer
     cdef object asked                   # PINGs without an answer, in order: a mark each, or None
     cdef long long left(self, long long gone) noexcept
+    cdef bint aged(self, long long now) noexcept
     cdef bint wants_mark(self, long long gone) noexcept
     cdef int mark(self, long long gone, long long now) except -1
     cdef int other_ping(self) except -1

@@ -32,6 +32,8 @@ WATCH_NS = cython.declare(cython.longlong, 250_000_000)
 WATCH_LEAST_NS = cython.declare(cython.longlong, 5_000_000)
 WATCH_SHARES = cython.declare(cython.longlong, 8)
 SECOND = cython.declare(cython.longlong, 1_000_000_000)
+# Each such time without an answer, beyond the distance of the peer, halves what may be on its way.
+REST_NS = cython.declare(cython.longlong, 1_000_000_000)
 # Bulk on its way along a line: at first, at least, and so much that it is not bounded.
 LINE_FIRST = cython.declare(cython.longlong, 16 << 10)
 LINE_MIN = cython.declare(cython.longlong, 8 << 10)
@@ -138,6 +140,18 @@ class LineWindow:
 
     @cython.cfunc
     @cython.exceptval(check=False)
+    def aged(self, now: cython.longlong) -> cython.bint:
+        """Whether less may be on its way since no answer came for a while: after a pause, or from a
+        line that has become slow, what the last one told is old."""
+        rests: cython.longlong = (now - self.known_ns - self.distance_ns) // REST_NS
+        if self.window <= LINE_FIRST or rests <= 0:
+            return False
+        self.known_ns += rests * REST_NS
+        self.window = max(LINE_FIRST, self.window >> min(rests, 16))
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
     def wants_mark(self, gone: cython.longlong) -> cython.bint:
         """Whether a PING should follow what has gone."""
         if gone - self.marked >= max(MARK_BYTES, self.window // MARKS):
@@ -173,6 +187,7 @@ class LineWindow:
             return False
         at, outstanding, asked = found
         self.marks -= 1
+        self.known_ns = now
         late = now - asked
         self.distance_ns = min(self.distance_ns, late)
         late -= self.distance_ns

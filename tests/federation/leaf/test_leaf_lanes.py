@@ -308,6 +308,56 @@ async def test_a_distant_peer_is_no_slow_line() -> None:
         assert rounds < 40
 
 
+async def grown(link: OneEnd, theirs: socket.socket) -> None:
+    """Bulk has passed, which the peer confirmed at once, until it was bounded no more."""
+    link.conn.share_line(link.conn.sock, 0)
+    link.conn.know_pieces(True)
+    for _ in range(100):
+        link.account.send(b"$JS.M.x", bytes(60_000), reply=ACK)
+    link.kernel.turn()
+    while asked := (await rest_of(theirs)).count(b"PING\r\n"):
+        link.conn.feed(b"PONG\r\n" * asked)
+        link.kernel.turn()
+    assert link.conn.pending == 0 and link.conn.line.window > 4 << 20
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+async def test_what_a_line_carried_before_a_pause_is_old(filtered: bool) -> None:
+    """It may have become slow: the next bulk waits again until the peer confirms the first of it.
+    Neither does a filter, such as TLS, get more at a time."""
+    clock = HandClock()
+    with slow_link(filtered=filtered, time_source=clock) as (link, theirs):
+        await grown(link, theirs)
+        clock.now_ns += 20 * 10**9
+        for _ in range(4):
+            link.account.send(b"$JS.M.x", bytes(150_000), reply=ACK)
+        link.kernel.turn()
+        held = await rest_of(theirs)
+        assert link.conn.held
+        assert len(held) < 2 * FIRST + 3 * PIECE, len(held)
+        passed, asked = len(held), held.count(b"PING\r\n")
+        while asked:
+            link.conn.feed(b"PONG\r\n" * asked)
+            link.kernel.turn()
+            came = await rest_of(theirs)
+            asked, passed = came.count(b"PING\r\n"), passed + len(came)
+        assert link.conn.pending == 0 and passed > 600_000
+
+
+async def test_a_line_that_answers_no_more_gets_no_more() -> None:
+    """One that has become slow shows that by its silence long before its late answer."""
+    clock = HandClock()
+    with slow_link(filtered=False, time_source=clock) as (link, theirs):
+        await grown(link, theirs)
+        passed = 0
+        for _ in range(80):
+            clock.now_ns += 250_000_000
+            link.account.send(b"$JS.M.x", bytes(100_000), reply=ACK)
+            link.kernel.turn()
+            passed += len(await rest_of(theirs))
+        assert passed < 3_000_000, passed
+
+
 async def rest_of(theirs: socket.socket) -> bytes:
     """All that comes by a socket until nothing does."""
     got = b""
