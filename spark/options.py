@@ -55,11 +55,11 @@ OPTIONS = {
     "subjects": "comma-separated subject filters; default everything",
     "starting": (
         "earliest, or the first sequence to read; for readStream also latest; of several streams "
-        'also JSON, as {"A": 17, "B": "earliest"}'
+        'also JSON, as {"A": 17, "B": "earliest"}: one without a name begins at earliest'
     ),
     "ending": (
         "latest (fixed at load; at each action with .schema()), or the last sequence; of several "
-        'streams also JSON, as {"A": 99, "B": "latest"}'
+        'streams also JSON, as {"A": 99}: one without a name ends at latest'
     ),
     "startingTimestamp": "in place of starting: read messages stored at or after it (RFC 3339)",
     "endingTimestamp": "in place of ending: read messages stored before it (RFC 3339)",

@@ -6,8 +6,9 @@ enters in the ledger which batch it has begun, and its tasks look there before t
 `LOOK_S` at least. Who takes a batch over waits for `TAKEOVER_S` before it reads what is in the
 target: whoever wrote before has looked since then, and stopped.
 
-So it is with a task that Spark begins again in the same run, as the executor is lost or slow: the
-attempt before may go on where Spark does not see it.
+So it is with a task that Spark begins again in the same run, as the executor is lost or slow, or as
+its stage is submitted again: the attempt before may go on, where Spark sees it or not. Each attempt
+enters itself in the ledger, as one of a stage that is submitted again counts as a first one.
 """
 
 import time
@@ -31,20 +32,17 @@ _LOOKS = 2
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a `task`: a later one has a higher `number`. `first` says that nobody has
-    begun the task before."""
+    """One attempt at a `task`: a later one has a higher `number`, in whichever stage."""
 
     task: int
     number: int
-    first: bool
 
 
 def attempt_of(context: Any) -> Attempt | None:
     """The attempt that Spark's TaskContext says this is; None outside of tasks."""
     if context is None:
         return None
-    first = context.attemptNumber() == 0
-    return Attempt(context.partitionId(), context.taskAttemptId(), first)
+    return Attempt(context.partitionId(), context.taskAttemptId())
 
 
 class Claim:
@@ -87,10 +85,8 @@ class Claim:
         if found.revision != self._entry.revision:
             raise ledger.fenced()
         attempt = self._attempt
-        if attempt is not None:
-            newest, _ = ledger.read_attempt(self._entry, attempt.task)
-            if newest > attempt.number:
-                raise attempt_fenced(attempt.task)
+        if attempt and attempt.number < ledger.read_attempt(self._entry, attempt.task).number:
+            raise attempt_fenced(attempt.task)
         self._since = asked
 
 

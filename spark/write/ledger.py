@@ -2,10 +2,10 @@
 
 The entry says which batch was written last, and where the target ended then. A batch that is
 run again finds itself in the entry and writes nothing; one that was cut off in the middle finds
-its first half in the target, behind that end. A task that Spark runs again in the same run has a
-key of its own. This holds however long after, unlike the
-window in which a stream remembers message ids. Entries change by compare-and-set, so of two
-drivers on one checkpoint the slower one stops.
+its first half in the target, behind that end. This holds however long after, unlike the window in
+which a stream remembers message ids. Entries change by compare-and-set, so of two drivers on one
+checkpoint the slower one stops. Each task of a batch has a key of its own, which says what attempt
+at it is the newest one: Spark may run several.
 """
 
 import base64
@@ -48,6 +48,16 @@ class LedgerEntry:
     start: int = -1
 
 
+@dataclass(frozen=True)
+class NewestAttempt:
+    """The `number` of an attempt at a task, -1 for none; whether it goes on with the task `again`,
+    behind another one; and the `revision` of what is in the ledger, 0 for nothing."""
+
+    number: int = -1
+    again: bool = False
+    revision: int = 0
+
+
 class Ledger:
     """The entry of one query for the stream in `options`. Raises ConnectError and ApiError.
 
@@ -87,9 +97,8 @@ class Ledger:
             stored.get("start", -1),
         )
 
-    def read_attempt(self, entry: LedgerEntry, task: int) -> tuple[int, int]:
-        """The newest attempt that was entered at a task of the batch that `entry` begins, -1 for
-        none; and the revision of what is there, 0 for nothing."""
+    def read_attempt(self, entry: LedgerEntry, task: int) -> NewestAttempt:
+        """The newest attempt that was entered at a task of the batch that `entry` begins."""
         try:
             answer = self._connection.api(
                 f"{self._prefix}.STREAM.MSG.GET.{STREAM}",
@@ -97,28 +106,33 @@ class Ledger:
             )
         except ApiError as error:
             if error.code == 404:
-                return -1, 0
+                return NewestAttempt()
             raise
         message = answer["message"]
         stored = json.loads(base64.b64decode(message["data"]))
-        same = stored["entry"] == entry.revision
-        return stored["attempt"] if same else -1, message["seq"]
+        if stored["entry"] != entry.revision:
+            return NewestAttempt(revision=message["seq"])
+        return NewestAttempt(stored["attempt"], stored.get("again", True), message["seq"])
 
-    def enter_attempt(self, entry: LedgerEntry, task: int, attempt: int) -> None:
-        """Store that an `attempt` goes on with a task. Raises FencedError for a newer one."""
-        body = json.dumps({"entry": entry.revision, "attempt": attempt}).encode()
+    def enter_attempt(self, entry: LedgerEntry, task: int, attempt: int) -> bool:
+        """Store that an `attempt` has begun a task, or goes on with it. Returns whether another one
+        has begun it before. Raises FencedError for a newer one."""
         while True:
-            newest, revision = self.read_attempt(entry, task)
-            if newest > attempt:
+            newest = self.read_attempt(entry, task)
+            if newest.number > attempt:
                 raise attempt_fenced(task)
+            if newest.number == attempt:
+                return newest.again
+            again = newest.number >= 0
+            body = {"entry": entry.revision, "attempt": attempt, "again": again}
             answer = self._connection.store(
                 f"{self._target}.{task}",
-                body,
-                {"Nats-Expected-Last-Subject-Sequence": str(revision)},
+                json.dumps(body).encode(),
+                {"Nats-Expected-Last-Subject-Sequence": str(newest.revision)},
             )
             problem = answer.get("error")
             if not problem:
-                return
+                return again
             if problem.get("err_code") not in _WRONG_LAST:
                 raise ApiError(problem["code"], problem.get("err_code", 0), problem["description"])
 

@@ -12,6 +12,9 @@ from headwater.spark.wire.waits import Waits
 _UNAVAILABLE = 503
 _NOBODY = 0
 _NO_LEADER = (10008, 10009)
+#: nats-server cannot make a stream's folder: it removes the one above it just then, as an account's
+#: last stream was deleted. A full disk may pass, too.
+_NO_FOLDER = 10049
 _T = TypeVar("_T")
 
 
@@ -43,7 +46,9 @@ def _may_pass(error: Exception, known: bool) -> bool:
         answer = error.__cause__
         passing = (*_NO_LEADER, _NOBODY) if known else _NO_LEADER
         return isinstance(answer, ApiError) and _is(answer, passing)
-    return not isinstance(error, ApiError) or _is(error, (*_NO_LEADER, _NOBODY))
+    if not isinstance(error, ApiError):
+        return True
+    return error.err_code == _NO_FOLDER or _is(error, (*_NO_LEADER, _NOBODY))
 
 
 def _is(answer: ApiError, numbers: tuple[int, ...]) -> bool:

@@ -196,15 +196,13 @@ def write_batch(
 ) -> Written:
     """Write one partition of a batch of a query, once."""
     since = time.monotonic()
-    entry = patiently(options, partial(_begin, options, query, run, batch))
+    begun = partial(_begin_task, options, query, run, batch, attempt)
+    entry, again = patiently(options, begun)
     if entry.batch >= batch:
         if not options.write_id:
             _check_replayed(options, entry, batch, iterator)
         return Written(0, 0, query, run, entry.revision, True, entry.created)
-    again = attempt if attempt is not None and not attempt.first else None
-    if again is not None:
-        patiently(options, partial(_begin_again, options, query, entry, again), known=True)
-    if entry.taken or again is not None:
+    if entry.taken or again:
         time.sleep(TAKEOVER_S)
     # Looked up after the entry: what is in the stream before it was not ours.
     info = patiently(options, partial(_info, options), known=True)
@@ -242,6 +240,22 @@ def write_batch(
 
 def _info(options: SourceOptions, connection: Connection) -> dict[str, Any]:
     return stream_info(connection, options, options.streams[0])
+
+
+def _begin_task(
+    options: SourceOptions,
+    query: str,
+    run: str,
+    batch: int,
+    attempt: Attempt | None,
+    connection: Connection,
+) -> tuple[LedgerEntry, bool]:
+    """The entry as `_begin` has it, and whether an attempt before this one began the task."""
+    entry = _begin(options, query, run, batch, connection)
+    if attempt is None or entry.batch >= batch:
+        return entry, False
+    ledger = Ledger(connection, options, query)
+    return entry, ledger.enter_attempt(entry, attempt.task, attempt.number)
 
 
 def _begin(
@@ -301,18 +315,6 @@ def _check_replayed(
             f"batch {batch} of this query was written with other rows: {len(missing)} ids are not "
             f"in stream {options.streams[0]!r}, as {min(missing)[:200]!r}. {advice}"
         )
-
-
-def _begin_again(
-    options: SourceOptions,
-    query: str,
-    entry: LedgerEntry,
-    attempt: Attempt,
-    connection: Connection,
-) -> None:
-    """Enter an attempt that is not the first one at its task."""
-    ledger = Ledger(connection, options, query)
-    ledger.enter_attempt(entry, attempt.task, attempt.number)
 
 
 def _made_anew(options: SourceOptions, query: str, entry: LedgerEntry) -> StreamRecreatedError:

@@ -285,7 +285,7 @@ def test_an_attempt_at_a_task_that_spark_has_begun_again_publishes_nothing_more(
     options = target(server, "TWICE")
 
     def write(rows: Iterator[pa.RecordBatch], number: int) -> Written:
-        return write_batch(options, rows, query, "run", 0, Attempt(3, number, first=not number))
+        return write_batch(options, rows, query, "run", 0, Attempt(3, number))
 
     done = []
 
@@ -301,13 +301,13 @@ def test_an_attempt_at_a_task_that_spark_has_begun_again_publishes_nothing_more(
     with pytest.raises(FencedError, match="begun task 3 again"):
         write(iter([batch("TWICE", range(3000, 3001))]), 1)
     assert Counter(server.run(ids_of("TWICE"))) == Counter(f"r{n}" for n in range(3000))
-    other = Attempt(4, 7, first=True)
+    other = Attempt(4, 7)
     more = iter([batch("TWICE", range(3000, 3010))])
     done.append(write_batch(options, more, query, "run", 0, other))
     commit_batch(options, done, 0)
     # The next batch has tasks and attempts of its own.
     rows = iter([batch("TWICE", range(3010, 3020))])
-    later = write_batch(options, rows, query, "run", 1, Attempt(3, 8, first=True))
+    later = write_batch(options, rows, query, "run", 1, Attempt(3, 8))
     commit_batch(options, [later], 1)
     assert len(server.run(ids_of("TWICE"))) == 3020
 
@@ -375,6 +375,23 @@ def test_a_server_may_be_away_when_a_batch_begins_and_goes_on_and_ends(
         assert write_batch(options, iter([]), "back", "run-2", 0).replayed
     finally:
         end(running[-1])
+
+
+def test_a_server_may_have_no_folder_for_the_ledger_just_now(tmp_path: Path) -> None:
+    """nats-server removes that of an account's streams behind the last one of files, and may so
+    refuse one that is made at the same time."""
+    running = start_server(tmp_path)
+    try:
+        running.run(lambda _, js: js.add_stream(name="ROOM", storage="memory"))
+        folder = tmp_path / "store" / "jetstream" / "$G" / "streams"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.touch()
+        # The server removes that, too, once it could make no folder below it.
+        options = target(running, "ROOM", retryTimeout="30")
+        assert write_batch(options, iter([]), "room", "run-1", 0).revision
+        assert "Stream create failed" in (tmp_path / "server.log").read_text()
+    finally:
+        end(running)
 
 
 def test_an_end_whose_answer_is_lost_fences_nobody(
