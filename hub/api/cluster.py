@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Protocol
 
 import msgspec
@@ -72,6 +72,10 @@ class StreamGroups(Protocol):
 
     def waiting(self) -> list[str]:
         """What is committed and cannot be applied here, and why; a sentence for each stream."""
+
+    def strangers(self, meta_group: int, gone: Container[str]) -> list[str]:
+        """Streams of which this node has a replica, and that the cluster neither knows nor has
+        deleted. `meta_group` is the group of no stream, `gone` has what was deleted."""
 
     def sure(self, number: int) -> bool:
         """Whether this node leads a stream's group, and no other one can."""

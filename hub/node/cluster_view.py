@@ -20,6 +20,8 @@ from headwater.hub.raft.raft import Raft
 NO_LEADER = "JetStream has not established contact with a meta leader"
 NOT_CURRENT = "JetStream is not current with the meta leader"
 
+STRANGER = "is on this node and unknown to the cluster: it is kept, and not served"
+
 
 class ClusterView:
     """Facts for pages; nothing here changes anything."""
@@ -90,6 +92,7 @@ class ClusterView:
             if incarnation not in cluster.applier.failed
         ]
         found += cluster.groups.waiting() if cluster.groups is not None else []
+        found += [f"stream '{name}' {STRANGER}" for name in self.strangers()]
         found += self.healing.hurt.values()
         for known in cluster.state.streams.values():
             assignment = known.assignment
@@ -97,6 +100,13 @@ class ClusterView:
             if replicated and not cluster.leader_of(assignment):
                 found.append(f"stream '{assignment.account} > {assignment.name}' has no leader")
         return found
+
+    def strangers(self) -> list[str]:
+        """Streams of which this node has a replica that the cluster does not know."""
+        cluster = self.cluster
+        if cluster.groups is None:
+            return []
+        return cluster.groups.strangers(META_GROUP, cluster.state.gone)
 
     def followed(self, account: str, name: str) -> set[str] | None:
         """Names of the consumers that this node's replica of a stream has; None when it has no

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from headwater.edge.jetstream.account import stream_lifecycle
 from headwater.edge.jetstream.consumer.delivery import DELETED
+from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.node.node import NodeJetStream
 from headwater.edge.jetstream.replication.replicator import Proposals
 from headwater.edge.jetstream.stream.stream import Stream
@@ -34,6 +35,11 @@ RETRY_SECONDS = 1.0
 """Until a stream that had one replica is made a group again, when storage took nothing."""
 LEFT_OWNER = b"\0left"
 """States of the log: groups that took this node out. It founds none of them again."""
+
+OTHER_STREAM = (
+    "this node has a replica of another stream under its group's number: stop the node, use "
+    "`headwater store backup`, remove its `jetstream` folder, and start it again"
+)
 
 log = logging.getLogger("headwater.streams")
 
@@ -154,6 +160,7 @@ class StreamGroups:
         to, this node is one of its first members; else it goes on with what is here, or asks the
         others. Raises StoreError, OSError."""
         number = assignment.group
+        self._refuse_other(assignment)
         if number in self.wanted:
             self.change(assignment)
             return
@@ -200,6 +207,47 @@ class StreamGroups:
             incarnation_floor=max(left, boots.get(self.driver.number, 0)),
         )
         self._run(group, restored or nothing)
+
+    # -- what is here of streams that the cluster does not know -------------------
+
+    def _incarnation_here(self, number: int) -> str:
+        """Of which stream this node's replica of a group is; "" where it has none."""
+        if number in self.wanted:
+            return str(self.wanted[number].incarnation)
+        replica = self.driver.store.replicas.get(number)
+        if replica is None or replica.store is None:
+            return ""
+        meta = self.jetstream.store().meta_of(replica.store)
+        return stream_lifecycle.incarnation_of(meta or b"")
+
+    def _is_other(self, assignment: Any) -> bool:
+        """Whether the replica that is here under a group's number is of another stream: the
+        cluster was led without what this node knew, and has used the number again."""
+        return self._incarnation_here(assignment.group) not in ("", assignment.incarnation)
+
+    def _refuse_other(self, assignment: Any) -> None:
+        """Keep the replica of another stream, and let it take no part: its entries would pass for
+        those of this one. Raises JetStreamError."""
+        if not self._is_other(assignment):
+            return
+        number = assignment.group
+        group = self.groups.get(number)
+        if group is not None:
+            group.end()
+            self.driver.drop(number)
+            self._forget(number)
+        raise errors.STREAM_GENERAL_ERROR.error(err=OTHER_STREAM)
+
+    def strangers(self, meta_group: int, gone: Container[str]) -> list[str]:
+        """Streams of which this node has a replica, and that the cluster neither knows nor has
+        deleted. `meta_group` is the group of no stream, `gone` has what was deleted."""
+        kept = self.driver.store.replicas.items()
+        return [
+            self.jetstream.store().label(replica.store)
+            for number, replica in kept
+            if number != meta_group and number not in self.wanted and replica.store is not None
+            if self._incarnation_here(number) not in gone
+        ]
 
     def _found(self, group: StreamGroup, first: Restored) -> None:
         """Make a group with nothing in it, or with what a stream has that lived here alone."""
@@ -315,6 +363,8 @@ class StreamGroups:
         """Whether something of a stream is here that the group needs, though it is to go: a member
         stays until others have taken its place."""
         number = assignment.group
+        if self._is_other(assignment):
+            return False
         return number in self.driver.store.start.groups or (
             founders_of(assignment).get(self.driver.number) == self.member_boot()
             and not self._left(number)
@@ -323,6 +373,7 @@ class StreamGroups:
     def change(self, assignment: Any) -> None:
         """A stream has another configuration or other replicas."""
         number = assignment.group
+        self._refuse_other(assignment)
         group = self.groups.get(number)
         if group is None:
             if self.driver.number in assignment.peers or self.concerns(assignment):
@@ -337,6 +388,8 @@ class StreamGroups:
         """Remove what is here of a stream: `for_good`, or because its group took this node out.
         Raises StoreError, OSError."""
         number = assignment.group
+        if self._is_other(assignment):
+            return
         group = self.groups.get(number)
         commit_log, key = self.jetstream.store().log, b"%d" % number
         if self.has_left(number) and group is not None and group.raft is not None:

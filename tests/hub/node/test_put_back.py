@@ -1,5 +1,5 @@
-"""The folder of a node is put back from an older copy: nothing is lost without a word, nothing is
-made anew under the same sequences, and no vote of before counts."""
+"""A node's folder is put back from an older copy. Nothing is lost without a word, nothing is
+made anew under the same sequences, no vote of before counts, and no replica passes for another."""
 
 import shutil
 from pathlib import Path
@@ -8,6 +8,8 @@ from typing import Any
 from nats.aio.client import Client
 
 from headwater.hub.meta.starts import PUT_BACK, PUT_BACK_STREAM
+from headwater.hub.node.cluster_view import STRANGER
+from headwater.hub.streams.stream_groups import OTHER_STREAM
 from tests.hub.lab import Lab, api
 from tests.waiting import until
 
@@ -34,11 +36,14 @@ class Copies:
         self.lab = lab
         self.path = path
 
-    async def keep(self, index: int) -> None:
-        """Copy the folder of a node, which stops and starts again."""
-        await self.lab.stop_node(index)
-        shutil.copytree(self.path / f"n{index}", self.path / f"old{index}")
-        self.lab.start(index)
+    async def keep(self, *indexes: int) -> None:
+        """Copy the folders of nodes, which stop and start again."""
+        for index in indexes:
+            await self.lab.stop_node(index)
+        for index in indexes:
+            shutil.copytree(self.path / f"n{index}", self.path / f"old{index}")
+        for index in indexes:
+            self.lab.start(index)
         await self.lab.settled(3)
 
     def put_back(self, index: int) -> None:
@@ -126,3 +131,44 @@ async def test_an_old_copy_and_a_node_that_is_behind_lead_nothing(tmp_path: Path
         return info.get("state", {}).get("messages") == 2 * COUNT
 
     await until(whole, "everything acknowledged is there")
+
+
+async def test_replicas_of_streams_that_the_cluster_forgot_are_kept_and_named(
+    tmp_path: Path, lab: Lab
+) -> None:
+    """Two old copies lead, and use a group's number again that the third node has, too. That one
+    knows more of the cluster, and leads when it is back."""
+    await lab.formed()
+    client = await lab.connect(2)
+    copies = Copies(lab, tmp_path)
+    await copies.keep(0, 1)
+    for _ in range(3):
+        leader = lab.leader()
+        assert leader is not None
+        lab.cluster(leader).group.step_down(0)
+        await until(lambda leader=leader: lab.leader() not in (None, leader), "another one leads")
+    for number in range(5):
+        await make(client, f"MORE{number}", placement={"tags": ["az:2"]})
+    await make(client, "LATE", num_replicas=3)
+    await fill(client, "LATE")
+    for index in range(3):
+        await lab.stop_node(index)
+    for index in (0, 1):
+        copies.put_back(index)
+        lab.start(index)
+    await until(lambda: lab.leader() is not None, "the copies lead")
+    client = await lab.connect(0)
+    await make(client, "OTHER", num_replicas=2)
+    await fill(client, "OTHER")
+    lab.start(2)
+    await lab.settled(3)
+    await until(lambda: lab.cluster(0).state.stream("$G", "LATE") is not None, "it is known")
+    for index in (0, 1):
+        view = lab.cluster(index).jetstream.cluster_view
+        await until(lambda view=view: OTHER_STREAM in str(view.health()), "it names the cause")
+        assert f"stream '$G > OTHER' {STRANGER}" in view.health()
+        replicas = lab.cluster(index).group.driver.store.replicas
+        kept = lab.cluster(2).state.stream("$G", "LATE")
+        assert kept is not None
+        store = replicas[kept.assignment.group].store
+        assert store is not None and store.messages == COUNT
