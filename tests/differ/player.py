@@ -125,7 +125,7 @@ class Side:
         order: dict[str, list[str]] = {}
         for subject in self._delivered():
             tokens = subject.split(".")
-            order.setdefault(tokens[3], []).append(tokens[6])
+            order.setdefault(MADE_UP.sub("OWN", tokens[3]), []).append(tokens[6])
         came = [f"{name} in order: {' '.join(numbers)}" for name, numbers in order.items()]
         return [self.shown(frame) for frame in self.seen] + sorted(came)
 
@@ -140,7 +140,7 @@ class Side:
         if len(words) > 2:
             tokens = words[2].split(".")
             if tokens[1:2] == ["ACK"] and len(tokens) == 9:
-                tokens[7] = "T"
+                tokens[3], tokens[7] = MADE_UP.sub("OWN", tokens[3]), "T"
             elif tokens[1:2] == ["FC"]:
                 tokens = tokens[:4]
             words[2] = ".".join(tokens)
@@ -181,9 +181,12 @@ def pruned(value: Any) -> Any:
     if "did_create" in value and "mirror" in value:
         mirror = {key: one for key, one in value["mirror"].items() if key != "filter_subject"}
         value = {**value, "mirror": mirror}
-    # Names that a server makes up stand anywhere in a list, which is sorted by them.
+    # Names that a server makes up stand anywhere in a list, which is sorted by them: also before
+    # the part of it that is shown.
     listed = value.get("consumers")
-    if isinstance(listed, list) and any(MADE_UP.search(str(one)) for one in listed):
+    if isinstance(listed, list) and (
+        value.get("offset") or any(MADE_UP.search(str(one)) for one in listed)
+    ):
         value = {**value, "consumers": len(listed)}
     # nats-server counts a message 0 as deleted, in a stream in a file that never had one.
     if value.get("deleted") == [0]:

@@ -85,8 +85,8 @@ def decode(payload: bytes, kind: type[T], strict: bool = True, whole: bool = Fal
         raise errors.INVALID_JSON.error(err=text)
     if len(payload) <= SCANNED_MAX and repeated.is_suspect(raw, payload):
         several = repeated.versions(payload.decode())
-        if len(several) > 1:
-            raw = _laid(several, payload, kind, strict)
+        if several:
+            raw = _laid(several, payload, kind, strict) if len(several) > 1 else several[0]
     return _converted(raw, payload, kind, strict)
 
 

@@ -5,13 +5,15 @@ or small. So each must be a good value, and the last ones count.
 """
 
 import json
+from collections.abc import Iterable
 from itertools import chain
+from types import NoneType
 from typing import Any
 
 from headwater.edge.jetstream.model import errors
 
-FREE_KEYS = frozenset({"metadata", "subjects"})
-"""Maps whose keys are texts of clients."""
+FREE_KEYS: dict[str, type] = {"metadata": str, "subjects": int}
+"""Maps whose keys are texts of clients, and of what kind their values are."""
 
 MOST = 16
 """Occurrences of one field that are read; a body with more is refused."""
@@ -47,7 +49,7 @@ def versions(text: str) -> list[Any]:
         return []
 
 
-def _versions(value: Any, free: bool = False) -> list[Any]:
+def _versions(value: Any, free: type | None = None) -> list[Any]:
     if isinstance(value, _Pairs):
         return _of_object(value, free)
     if not isinstance(value, list):
@@ -56,19 +58,25 @@ def _versions(value: Any, free: bool = False) -> list[Any]:
     return [[_at(one, n) for one in of_each] for n in range(_longest(of_each))]
 
 
-def _of_object(pairs: _Pairs, free: bool) -> list[Any]:
+def _of_object(pairs: _Pairs, free: type | None) -> list[Any]:
     names: dict[str, str] = {}
     found: dict[str, list[Any]] = {}
     for key, value in pairs:
         name = key if free else names.setdefault(key.lower(), key)
-        found.setdefault(name, []).append(_versions(value, key.lower() in FREE_KEYS))
+        found.setdefault(name, []).append(_versions(value, FREE_KEYS.get(key.lower())))
     if free:
-        return [{name: each[-1][-1] for name, each in found.items()}]
+        return [{name: _decisive(chain.from_iterable(each), free) for name, each in found.items()}]
     flat = {name: list(chain.from_iterable(each)) for name, each in found.items()}
     longest = _longest(list(flat.values()))
     if longest > MOST:
         raise errors.INVALID_JSON.error(err=f"a field stands in it more than {MOST} times")
     return [{name: _at(each, n) for name, each in flat.items()} for n in range(longest)]
+
+
+def _decisive(values: Iterable[Any], kind: type) -> Any:
+    """Of the values of one key of a client the last, or one of another kind, which is refused."""
+    every = list(values)
+    return next((one for one in every if type(one) not in (kind, NoneType)), every[-1])
 
 
 def _longest(lists: list[list[Any]]) -> int:

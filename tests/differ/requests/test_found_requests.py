@@ -79,6 +79,10 @@ STEPS: dict[str, list[Step]] = {
         asked("STREAM.UPDATE.%", limited("max_msgs", ['1,"MAX_MSGS":2', "3"])), INFO],
     "keys of clients, large and small": [
         asked("STREAM.UPDATE.%", limited("metadata", ['{"k":"1","K":"2","k":"3"}'])), INFO],
+    "keys of clients, one value of which is no text": [step for value in (
+        '{"k":false,"k":"1"}', '{"k":"1","k":false}', '{"k":null,"k":"1"}', '{"k":"1","k":null}',
+        '{"k":"1","k":2,"k":"3"}', '{"k":{},"K":"1"}', '{"k":[],"k":null}')
+        for step in (asked("STREAM.UPDATE.%", limited("metadata", [value])), INFO)],
     "a field in one of two objects": [
         asked("CONSUMER.LIST.%", '{"offset":[null],"offset":null}{}')],
     "an action that is none before one": [
