@@ -21,6 +21,9 @@ def main() -> None:
     if arguments and arguments[0] == "serve":
         # Until the node listens to signals, an interrupt ends it as it ends any program.
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+        # What is asked of a node that runs waits until it does: it would end the process.
+        asked = (_signal.SIGHUP, _signal.SIGUSR1, _signal.SIGUSR2)
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, asked)
         # What imports make stays: looking for garbage in it takes a tenth of a start.
         gc.disable()
         from headwater.deploy import start_image

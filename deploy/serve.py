@@ -187,6 +187,8 @@ def _listen_to_signals(node: Node, arguments: list[str]) -> set[asyncio.Task[Non
 
     for number, action in _SIGNALS.items():
         node.loop.add_signal_handler(number, later, action, number)
+    # See `main`: one that came during the start counts from now on.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     return tasks
 
 

@@ -26,6 +26,24 @@ def test_an_interrupt_during_the_start_prints_no_traceback() -> None:
     assert process.returncode == -signal.SIGINT
 
 
+def test_a_reload_during_the_start_waits_for_its_end() -> None:
+    environment = {**os.environ, "PYTHONVERBOSE": "1"}
+    with subprocess.Popen(
+        [COMMAND, "serve", "-a", "127.0.0.1", "-p", "-1"],
+        stderr=subprocess.PIPE, text=True, env=environment,
+    ) as process:
+        assert process.stderr is not None
+        sent = False
+        for line in process.stderr:
+            if not sent and "edge.conf.options" in line:
+                process.send_signal(signal.SIGHUP)
+                sent = True
+            if "Reloaded server configuration" in line or "Failed to reload" in line:
+                process.send_signal(signal.SIGTERM)
+        assert sent
+    assert process.returncode == 0
+
+
 def test_help_into_a_pipe_that_nobody_reads() -> None:
     near, far = os.pipe()
     os.close(near)
