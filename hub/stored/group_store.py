@@ -108,7 +108,8 @@ class GroupStore:
         self.on_synced: Callable[[int], None] = lambda number: None
         self.files = DirectoryDisk(node.directory.root / "raft")
         self.hard_states = HardStateFile(self.files)
-        before = self.hard_states.found.get(BOOT_GROUP, HardState())
+        found = self.hard_states.found
+        before = found.get(BOOT_GROUP, HardState())
         if number and before.vote not in (0, number):
             raise StoreError(OTHER_NODE % node.directory.root)
         self._run = RunRecord(self.files, run)
@@ -142,9 +143,7 @@ class GroupStore:
         self._hard_busy = False
         self._hard_bad = False
         self._waits = False
-        self._hards = {
-            group: replace(hard, commit=0) for group, hard in self.hard_states.found.items()
-        }
+        self._hards = {group: replace(hard, commit=0) for group, hard in found.items()}
         self._commits: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
         """Bytes of each group's entries in memory when it was looked at last."""

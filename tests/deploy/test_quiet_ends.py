@@ -9,13 +9,16 @@ from bench.servers import program
 COMMAND = program("headwater")
 
 
-def test_an_interrupt_during_the_start_prints_no_traceback() -> None:
-    # The interpreter tells when the command has begun to import the node.
-    environment = {**os.environ, "PYTHONVERBOSE": "1"}
-    with subprocess.Popen(
+def starting() -> subprocess.Popen[str]:
+    """A node whose interpreter tells what it imports, and so when the command has begun."""
+    return subprocess.Popen(
         [COMMAND, "serve", "-a", "127.0.0.1", "-p", "-1"],
-        stderr=subprocess.PIPE, text=True, env=environment,
-    ) as process:
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONVERBOSE": "1"},
+    )  # fmt: skip
+
+
+def test_an_interrupt_during_the_start_prints_no_traceback() -> None:
+    with starting() as process:
         assert process.stderr is not None
         for line in process.stderr:
             if line.startswith("import 'headwater.deploy.serve'") or "edge.conf.options" in line:
@@ -27,11 +30,7 @@ def test_an_interrupt_during_the_start_prints_no_traceback() -> None:
 
 
 def test_a_reload_during_the_start_waits_for_its_end() -> None:
-    environment = {**os.environ, "PYTHONVERBOSE": "1"}
-    with subprocess.Popen(
-        [COMMAND, "serve", "-a", "127.0.0.1", "-p", "-1"],
-        stderr=subprocess.PIPE, text=True, env=environment,
-    ) as process:
+    with starting() as process:
         assert process.stderr is not None
         sent = False
         for line in process.stderr:
