@@ -38,12 +38,16 @@ def telemetry(frame: "DataFrame") -> "DataFrame":
 def partial(rows: "DataFrame", micros: int) -> "DataFrame":
     """One row per device, metric and window of `micros`: what can be added up with others.
 
-    `newest` is {t_us, sequence, value} of the newest message.
+    `newest` is {t_us, sequence, value} of the newest message. `heard_us` is the newest time, of
+    which none is later than the message's arrival. What is no telemetry is in one row without a
+    device.
     """
     from pyspark.sql import functions as f
 
+    known = f.col("device").isNotNull()
     start = f.col("t_us") - f.expr(f"pmod(t_us, {micros})")
-    grouped = rows.where("device IS NOT NULL").groupBy("device", "metric", start.alias("window_us"))
+    keys = f.col("device"), f.when(known, f.col("metric")), f.when(known, start)
+    grouped = rows.groupBy(*(key.alias(name) for key, name in zip(keys, _KEYS, strict=True)))
     return grouped.agg(
         f.count("*").alias("count"),
         f.min("value").alias("min"),
@@ -52,6 +56,7 @@ def partial(rows: "DataFrame", micros: int) -> "DataFrame":
         f.max(f.struct("t_us", "sequence", "value")).alias("newest"),
         f.min("sequence").alias("first_seq"),
         f.max("sequence").alias("last_seq"),
+        f.max(f.least("t_us", "arrived_us")).alias("heard_us"),
     )
 
 

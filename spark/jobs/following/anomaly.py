@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from headwater.spark.jobs.anomaly import FINDING, Rows, Strange
@@ -9,6 +10,7 @@ from headwater.spark.jobs.detector import Detector
 from headwater.spark.jobs.events import OURS, event_columns
 from headwater.spark.jobs.following.follower import Batch, Outcome
 from headwater.spark.jobs.following.notebook import Notebook, request_of
+from headwater.spark.jobs.following.written import count_rows
 from headwater.spark.jobs.job import checked_source
 
 if TYPE_CHECKING:
@@ -39,21 +41,17 @@ class AnomalyStep:
         """Find strange values, and keep the detectors."""
         from pyspark.sql import functions as f
 
-        events = event_columns(batch.rows, self._strange.kind)
-        known = events.where("key IS NOT NULL AND value IS NOT NULL")
-        judged = self._judged(known, batch.state).persist()
-        found = judged.where("detector IS NULL").drop("detector")
-        findings = tuple(
-            row.asDict() for row in found.orderBy("t_us", "key", "sequence").toLocalIterator()
+        events = batch.hold(event_columns(batch.rows, self._strange.kind))
+        usable = f.col("key").isNotNull() & f.col("value").isNotNull()
+        judged = batch.hold(self._judged(events.where(usable), batch.state))
+        found = judged.where("detector IS NULL").drop("detector").collect()
+        findings = sorted(
+            (row.asDict() for row in found), key=itemgetter("t_us", "key", "sequence")
         )
-        state = judged.where("detector IS NOT NULL").select("key", "detector")
-        valid = known.agg(f.count("*")).collect()[0][0]
-        counts = {
-            "judged": valid,
-            "unknown": batch.rows.count() - valid,
-            "anomalies": len(findings),
-        }
-        return Outcome(state, {"keys": state.count()}, counts, findings, (judged,))
+        kept = batch.keep(judged.where("detector IS NOT NULL").select("key", "detector"))
+        read, valid = events.agg(f.count("*"), f.count_if(usable)).collect()[0]
+        counts = {"judged": valid, "unknown": read - valid, "anomalies": len(findings)}
+        return Outcome(read, {"keys": count_rows(kept)}, counts, tuple(findings))
 
     def _judged(self, known: "DataFrame", state: "DataFrame | None") -> "DataFrame":
         """Findings, and for each key a row with the detector's new state."""

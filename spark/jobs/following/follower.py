@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.spark.errors import OptionError, SourceError
 from headwater.spark.jobs.following.notebook import Notebook
+from headwater.spark.jobs.following.written import read_back
 from headwater.spark.jobs.job import missing_rows
 from headwater.spark.read.account import ReadAccount
 
@@ -35,18 +36,38 @@ class Batch:
     state: "DataFrame | None"
     memo: Mapping[str, Any]
     folder: Path
+    _held: "list[DataFrame]" = field(default_factory=list)
+
+    def hold(self, frame: "DataFrame") -> "DataFrame":
+        """Persist what is used more than once, until the batch ends."""
+        self._held.append(frame.persist())
+        return frame
+
+    def release(self) -> None:
+        """Give up what is held."""
+        for frame in self._held:
+            frame.unpersist()
+
+    @property
+    def kept(self) -> Path:
+        """Where the state after this batch is."""
+        return _state(self.folder, self.number)
+
+    def keep(self, state: "DataFrame") -> Path:
+        """Write the state for the next batch; each step does so once. Returns its folder."""
+        state.write.mode("overwrite").parquet(str(self.kept))
+        return self.kept
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a batch leaves: `state` for the next one, `memo` of a few numbers, `counts` for the
-    totals, and findings to tell. `held` is unpersisted when the state is written."""
+    """What a batch leaves besides its state: how many messages were `read`, `memo` of a few
+    numbers, `counts` for the totals, and findings to tell."""
 
-    state: "DataFrame"
+    read: int
     memo: Mapping[str, Any] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     findings: tuple[dict[str, Any], ...] = ()
-    held: "tuple[DataFrame, ...]" = ()
 
 
 class Step(Protocol):
@@ -115,28 +136,26 @@ class Follower:
         if number != book.batch + 1:
             raise SourceError(f"{book.folder}: batch {number} does not follow {book.batch}")
         self._account.forget()
-        rows = frame.persist()
+        state = None
+        if book.batch >= 0:
+            state = read_back(frame.sparkSession, _state(book.folder, book.batch))
+        batch = Batch(number, frame, state, book.memo, book.folder)
         try:
-            read = rows.count()
-            state = None
-            if book.batch >= 0:
-                state = frame.sparkSession.read.parquet(str(self._state(book.batch)))
-            outcome = self._step(Batch(number, rows, state, book.memo, book.folder))
-            outcome.state.write.mode("overwrite").parquet(str(self._state(number)))
-            for held in outcome.held:
-                held.unpersist()
+            outcome = self._step(batch)
         finally:
-            rows.unpersist()
+            batch.release()
         total = self._account.total
-        expired, lost = missing_rows(total, read)
+        expired, lost = missing_rows(total, outcome.read)
         for finding in outcome.findings:
             self._found(finding)
-        counts = {"planned": total.planned, "read": read, "expired": expired, "lost": lost}
+        counts = {"planned": total.planned, "read": outcome.read, "expired": expired, "lost": lost}
         book.query = self._query_id()
         book.done(number, outcome.memo, {**counts, **outcome.counts})
-        for old in self._state(number).parent.iterdir():
+        for old in batch.kept.parent.iterdir():
             if old.name != str(number):
                 shutil.rmtree(old)
 
-    def _state(self, number: int) -> Path:
-        return self.notebook.folder / "_state" / str(number)
+
+def _state(folder: Path, number: int) -> Path:
+    """Where the state after a batch is."""
+    return folder / "_state" / str(number)

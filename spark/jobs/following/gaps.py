@@ -1,11 +1,13 @@
 """Gaps as they appear: between the messages of a batch, and from the last message before it."""
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from headwater.spark.jobs.events import OURS, event_columns
 from headwater.spark.jobs.following.follower import Batch, Outcome
 from headwater.spark.jobs.following.notebook import Notebook, request_of
+from headwater.spark.jobs.following.written import count_rows
 from headwater.spark.jobs.gaps import (
     Expectation,
     check_expectation,
@@ -40,21 +42,25 @@ class GapsStep:
 
     def __call__(self, batch: Batch) -> Outcome:
         """Find gaps, those from the last batch to this one too."""
-        events = event_columns(batch.rows, self._expected.kind)
+        events = marked(event_columns(batch.rows, self._expected.kind), self._known(batch))
+        events = batch.hold(events)
         counts = count_events(events, self._expected)
-        # Keys are those of the state, and reading is the follower's.
-        del counts["keys"], counts["read"]
-        late = 0
-        if self._expected.every:
-            events, late = in_time(events, batch.state)
-        whole = events if batch.state is None else events.unionByName(batch.state)
-        steps = find_steps(whole, self._expected).persist()
-        counts |= sum_steps(steps) | {"late": late}
-        order = ["key", "from_us" if self._expected.every else "first"]
-        gaps = steps.where("missing > 0").drop("step").orderBy(*order)
-        findings = tuple(row.asDict() for row in gaps.toLocalIterator())
-        state = self._last(whole)
-        return Outcome(state, {"keys": state.count()}, counts, findings, (steps,))
+        read = counts.pop("read")
+        # Keys are those of the state.
+        del counts["keys"]
+        fresh = events.where("NOT late").drop("late")
+        whole = fresh if batch.state is None else fresh.unionByName(batch.state)
+        steps = batch.hold(find_steps(whole, self._expected))
+        counts |= sum_steps(steps)
+        gaps = [row.asDict() for row in steps.where("missing > 0").drop("step").collect()]
+        gaps.sort(key=itemgetter("key", "from_us" if self._expected.every else "first"))
+        keys = count_rows(batch.keep(self._last(whole)))
+        return Outcome(read, {"keys": keys}, counts, tuple(gaps))
+
+    def _known(self, batch: Batch) -> "DataFrame | None":
+        """The state, where what is older than it comes late: sequences and counters have an order
+        of their own."""
+        return batch.state if self._expected.every else None
 
     def _last(self, events: "DataFrame") -> "DataFrame":
         """The last message of each key: by time, or in each stream by sequence."""
@@ -75,14 +81,13 @@ class GapsStep:
         return last.select(*groups, "last.*").select(*events.columns)
 
 
-def in_time(events: "DataFrame", state: "DataFrame | None") -> "tuple[DataFrame, int]":
-    """The events that are not older than their key's last one before; and how many are."""
-    if state is None:
-        return events, 0
+def marked(events: "DataFrame", state: "DataFrame | None") -> "DataFrame":
+    """The events, and whether each is `late`: older than its key's last one in the state."""
     from pyspark.sql import functions as f
 
+    if state is None:
+        return events.withColumn("late", f.lit(False))
     last = state.select("key", f.col("t_us").alias("before_us"))
     joined = events.join(last, "key", "left")
-    old = f.coalesce(f.col("t_us") < f.col("before_us"), f.lit(False))
-    kept = joined.where(~old).select(*events.columns)
-    return kept, joined.where(old).count()
+    late = f.coalesce(f.col("t_us") < f.col("before_us"), f.lit(False))
+    return joined.select(*events.columns, late.alias("late"))

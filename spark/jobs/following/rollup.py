@@ -5,12 +5,14 @@ allowed. A message whose window ended before the watermark is late. Late message
 their rows written apart (`_late`), in the same columns.
 """
 
+import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headwater.spark.errors import SourceError
 from headwater.spark.jobs.following.follower import Batch, Outcome
 from headwater.spark.jobs.following.notebook import Notebook, request_of
+from headwater.spark.jobs.following.written import add_up, count_rows
 from headwater.spark.jobs.job import checked_source, span_micros
 from headwater.spark.jobs.rollup import OURS
 from headwater.spark.jobs.windows import finished, merge, partial, telemetry
@@ -44,35 +46,35 @@ class RollupStep:
         from pyspark.sql import functions as f
 
         before = int(batch.memo.get("watermark_us", 0))
-        rows = telemetry(batch.rows)
-        newest, valid, read = self._look(rows)
-        watermark = max(before, (newest or 0) - self._lateness)
         ends = f.col("window_us") + self._micros
-        parts = partial(rows, self._micros).persist()
-        fresh = parts.where(ends > before)
+        parts = batch.hold(partial(telemetry(batch.rows), self._micros))
+        seen = self._look(parts, before)
+        watermark = max(before, (seen["heard_us"] or 0) - self._lateness)
+        known = parts.where("device IS NOT NULL").drop("heard_us")
+        fresh = known.where(ends > before)
         if batch.state is not None:
             fresh = fresh.unionByName(batch.state)
-        merged = merge(fresh).persist()
-        late = self._write(batch, "_late/", parts.where(ends <= before))
+        merged = batch.hold(merge(fresh))
+        late = self._write(batch, "_late/", known.where(ends <= before) if seen["late"] else None)
         written = self._write(batch, "", merged.where(ends <= watermark))
-        state = merged.where(ends > watermark)
-        waiting = _sums(state)
+        state = batch.keep(merged.where(ends > watermark))
+        waiting = {"rows": add_up(state, "count"), "groups": count_rows(state)}
         held = int(batch.memo.get("waiting_rows", 0))
-        if held + valid != late["rows"] + written["rows"] + waiting["rows"]:
+        if held + seen["valid"] != late["rows"] + written["rows"] + waiting["rows"]:
             raise SourceError(
-                f"batch {batch.number}: {held} + {valid} messages went into the windows, and "
-                f"{late['rows']} + {written['rows']} + {waiting['rows']} came out"
+                f"batch {batch.number}: {held} + {seen['valid']} messages went into the windows, "
+                f"and {late['rows']} + {written['rows']} + {waiting['rows']} came out"
             )
         memo = {
             "watermark_us": watermark,
             "waiting_rows": waiting["rows"],
             "waiting_groups": waiting["groups"],
         }
-        counts = {**written, "late": late["rows"], "invalid": read - valid}
-        return Outcome(state, memo, counts, held=(parts, merged))
+        counts = {**written, "late": late["rows"], "invalid": seen["read"] - seen["valid"]}
+        return Outcome(seen["read"], memo, counts)
 
-    def _look(self, rows: "DataFrame") -> tuple[int | None, int, int]:
-        """The newest time, messages that are telemetry, and all messages.
+    def _look(self, parts: "DataFrame", before: int) -> dict[str, Any]:
+        """All messages, those that are telemetry, the late ones, and the newest time.
 
         A message from the future must not make those of others late: no message is newer than
         its arrival.
@@ -80,21 +82,22 @@ class RollupStep:
         from pyspark.sql import functions as f
 
         known = f.col("device").isNotNull()
-        moment = f.least("t_us", "arrived_us")
-        found = rows.agg(
-            f.max(f.when(known, moment)), f.count_if(known), f.count("*")
-        ).collect()[0]
-        return found[0], found[1], found[2]
+        late = known & (f.col("window_us") + self._micros <= before)
+        none = f.lit(0)
+        found = parts.agg(
+            f.coalesce(f.sum("count"), none).alias("read"),
+            f.coalesce(f.sum(f.when(known, f.col("count"))), none).alias("valid"),
+            f.coalesce(f.sum(f.when(late, f.col("count"))), none).alias("late"),
+            f.max(f.when(known, f.col("heard_us"))).alias("heard_us"),
+        )
+        return found.collect()[0].asDict()
 
-    def _write(self, batch: Batch, below: str, parts: "DataFrame") -> dict[str, int]:
-        """Write finished rows, and count them as they are in the files."""
+    def _write(self, batch: Batch, below: str, parts: "DataFrame | None") -> dict[str, int]:
+        """Write finished rows, and count them as they are in the files. Without rows, what an
+        attempt that was cut off wrote goes away."""
         target = batch.folder / f"{below}batch={batch.number}"
+        if parts is None:
+            shutil.rmtree(target, ignore_errors=True)
+            return {"rows": 0, "groups": 0}
         finished(parts, self._micros).write.mode("overwrite").parquet(str(target))
-        return _sums(parts.sparkSession.read.parquet(str(target)))
-
-
-def _sums(frame: "DataFrame") -> dict[str, Any]:
-    from pyspark.sql import functions as f
-
-    rows = f.coalesce(f.sum("count"), f.lit(0)).alias("rows")
-    return frame.agg(rows, f.count("*").alias("groups")).collect()[0].asDict()
+        return {"rows": add_up(target, "count"), "groups": count_rows(target)}

@@ -1,12 +1,14 @@
 """Devices that fall silent and come back, told as it happens."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from headwater.spark.jobs.events import OURS, EventKind, event_columns, silences
 from headwater.spark.jobs.following.follower import Batch, Outcome
-from headwater.spark.jobs.following.gaps import in_time
+from headwater.spark.jobs.following.gaps import marked
 from headwater.spark.jobs.following.notebook import Notebook, request_of
+from headwater.spark.jobs.following.written import add_up, count_rows
 from headwater.spark.jobs.job import checked_source, span_micros
 
 if TYPE_CHECKING:
@@ -38,31 +40,29 @@ class UptimeStep:
         """Find devices that are silent now, and silences that ended."""
         from pyspark.sql import functions as f
 
-        events = event_columns(batch.rows, self._kind)
-        unknown = events.where("key IS NULL").count()
-        events, late = in_time(events.where("key IS NOT NULL"), batch.state)
-        newest = events.agg(f.max("t_us")).collect()[0][0] or 0
-        until = max(int(batch.memo.get("until_us", 0)), newest)
-        ended = self._ended(events, batch.state).persist()
-        state = self._devices(events, ended, batch.state, until).persist()
+        events = batch.hold(marked(event_columns(batch.rows, self._kind), batch.state))
+        seen = events.agg(
+            f.count("*").alias("read"),
+            f.count_if(f.col("key").isNull()).alias("unknown"),
+            f.count_if("late").alias("late"),
+            f.max(f.when(f.col("key").isNotNull(), f.col("t_us"))).alias("newest"),
+        ).collect()[0]
+        until = max(int(batch.memo.get("until_us", 0)), seen["newest"] or 0)
+        events = events.where("key IS NOT NULL AND NOT late").drop("late")
+        ended = batch.hold(self._ended(events, batch.state))
+        state = batch.hold(self._devices(events, ended, batch.state, until))
         fresh = state.where("told AND NOT told_before").select(
             "key", f.col("t_us").alias("from_us"), f.lit(until).alias("until_us"),
             f.lit(True).alias("open"),
         )  # fmt: skip
-        found = ended.select("*", f.lit(False).alias("open")).union(fresh)
-        findings = tuple(
-            row.asDict() for row in found.orderBy("from_us", "key").toLocalIterator()
-        )
-        counts: dict[str, int] = ended.agg(
-            f.count("*").alias("intervals"),
-            f.coalesce(f.sum(f.col("until_us") - f.col("from_us")), f.lit(0)).alias("offline_us"),
-        ).collect()[0].asDict()
-        memo: dict[str, Any] = state.agg(
-            f.count("*").alias("keys"), f.count_if("told").alias("offline_now")
-        ).collect()[0].asDict()
-        counts |= {"unknown": unknown, "late": late}
-        kept = state.drop("told_before")
-        return Outcome(kept, {**memo, "until_us": until}, counts, findings, (ended, state))
+        found = ended.select("*", f.lit(False).alias("open")).union(fresh).collect()
+        findings = sorted((row.asDict() for row in found), key=itemgetter("from_us", "key"))
+        away = [each["until_us"] - each["from_us"] for each in findings if not each["open"]]
+        kept = batch.keep(state.drop("told_before"))
+        memo = {"keys": count_rows(kept), "offline_now": add_up(kept, "told")}
+        counts = {"intervals": len(away), "offline_us": sum(away)}
+        counts |= {"unknown": seen["unknown"], "late": seen["late"]}
+        return Outcome(seen["read"], {**memo, "until_us": until}, counts, tuple(findings))
 
     def _ended(self, events: "DataFrame", state: "DataFrame | None") -> "DataFrame":
         """Silences that a message of this batch ends: key, from_us, until_us."""

@@ -116,6 +116,11 @@ def test_what_a_signal_cuts_off_is_no_failure(
         raise OSError("without a signal")
 
 
+def jobs(spark: Any) -> int:
+    """How many jobs Spark has begun."""
+    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+
+
 def test_a_rollup_writes_each_window_once_and_counts_what_is_late(
     spark: Any, server: Any, fill: Callable, run: Callable, tmp_path: Path
 ) -> None:
@@ -140,7 +145,11 @@ def test_a_rollup_writes_each_window_once_and_counts_what_is_late(
     assert (totals["rows"], totals["groups"], totals["waiting_rows"]) == (4, 1, 2)
     # The first window is written; the second one ends at 120.
     publish(server, rows([20, 100], "b"))
+    before = jobs(spark)
     _, totals = lines(run(*words))
+    # Four actions: to look, to write late and closed windows, and to keep the rest. Adaptive
+    # execution makes a job of each stage.
+    assert jobs(spark) - before <= 10
     assert (totals["late"], totals["rows"], totals["waiting_rows"]) == (1, 4, 3)
     assert (totals["planned"], totals["read"], totals["expired"], totals["lost"]) == (10, 10, 0, 0)
     (row,) = spark.read.parquet(out).collect()
