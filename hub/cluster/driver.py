@@ -15,7 +15,8 @@ from headwater.edge.ports.ports import Clock, Random
 from headwater.edge.storage.format.errors import StoreError
 from headwater.hub.cluster.read_questions import ReadQuestions
 from headwater.hub.cluster.transport import Transport
-from headwater.hub.raft.codec import VERSION, decode_packet, packet_pieces
+from headwater.hub.raft.codec import decode_packet, packet_pieces
+from headwater.hub.raft.model.errors import Contradiction
 from headwater.hub.raft.model.options import Options
 from headwater.hub.raft.model.ready import Ready, Restored
 from headwater.hub.raft.multi_raft import MultiRaft, Packet
@@ -26,11 +27,15 @@ log = logging.getLogger("headwater.raft")
 
 FRAME_BYTES = 1 << 20
 """A packet with more entries than this is sent in parts."""
-PACKETS_VERSION = 3
-"""Of what a node says of itself to routes: it knows packets of version 2."""
+PACKETS_VERSIONS = ((10, 3), (3, 2), (0, 1))
+"""Of what a node says of itself to routes, and the version of packets that it knows then."""
 TELL_SECONDS = 0.001
 """That a commit waits for entries to go with. Publishers that wait for their acks send the next
 message within less."""
+CONTRADICTED = (
+    "%s stops on this node and keeps what it has: its leader has lost or replaced it (%s); compare "
+    "them, and if the others are right, empty this node's folder"
+)
 STOP_SECONDS = 3.0
 """That a stop waits for what was written to be durable; later the stop is not a clean one."""
 
@@ -41,6 +46,10 @@ class Handler(Protocol):
     @property
     def name(self) -> str:
         """What the group is of, for people."""
+
+    @property
+    def tag(self) -> int:
+        """The same as a number, for other nodes; 0 where a node has but one."""
 
     def ready(self, raft: Raft, ready: Ready) -> None:
         """A write set was handed to the store. Apply what is committed, and end reads."""
@@ -104,7 +113,7 @@ class Driver:
 
     def add(self, group: int, restored: Restored, handler: Handler) -> Raft:
         """Start a group of this node."""
-        raft = self.multi_raft.add(group, restored)
+        raft = self.multi_raft.add(group, restored, handler.tag)
         self.handlers[group] = handler
         self.store.attach(raft)
         self.soon()
@@ -125,12 +134,15 @@ class Driver:
         group = raft.group
         handler = self.handlers.get(group)
         name = handler.name if handler is not None else f"group {group}"
-        log.critical(
-            "%s is broken and stops on this node, other replicas go on without it: start the node "
-            "again, then it asks them for what it lacks",
-            name,
-            exc_info=error,
-        )
+        if isinstance(error, Contradiction):
+            log.critical(CONTRADICTED, name, error)
+        else:
+            log.critical(
+                "%s is broken and stops on this node, other replicas go on without it: start the "
+                "node again, then it asks them for what it lacks",
+                name,
+                exc_info=error,
+            )
         self.drop(group)
         self.broken[group] = f"{name} stopped on this node ({error or type(error).__name__})"
         replica = self.store.replicas.get(group)
@@ -262,7 +274,8 @@ class Driver:
         pace_ns = self.multi_raft.pace.own_ns if packets else 0
         for packet in packets:
             packet.pace_ns = pace_ns
-            version = VERSION if self.transport.version(packet.to) >= PACKETS_VERSION else 1
+            known = self.transport.version(packet.to)
+            version = next(packets for least, packets in PACKETS_VERSIONS if known >= least)
             for part in parts(packet):
                 self.transport.send(packet.to, b"raft", *packet_pieces(part, version))
 

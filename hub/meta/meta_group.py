@@ -337,6 +337,11 @@ class MetaGroup:
         """As of `Handler`."""
         return "the cluster's metadata"
 
+    @property
+    def tag(self) -> int:
+        """As of `Handler`: frames say already of which cluster they are."""
+        return 0
+
     def broken(self) -> None:
         """As of `Handler`."""
         self.leadership.give_up()

@@ -21,6 +21,7 @@ NO_LEADER = "JetStream has not established contact with a meta leader"
 NOT_CURRENT = "JetStream is not current with the meta leader"
 
 STRANGER = "is on this node and unknown to the cluster: it is kept, and not served"
+OF_A_NUMBER = "has the number of another stream's group on %s: the two do not hear each other"
 
 
 class ClusterView:
@@ -93,6 +94,7 @@ class ClusterView:
         ]
         found += cluster.groups.waiting() if cluster.groups is not None else []
         found += [f"stream '{name}' {STRANGER}" for name in self.strangers()]
+        found += self.others_of_a_number()
         found += self.healing.hurt.values()
         for known in cluster.state.streams.values():
             assignment = known.assignment
@@ -107,6 +109,16 @@ class ClusterView:
         if cluster.groups is None:
             return []
         return cluster.groups.strangers(META_GROUP, cluster.state.gone)
+
+    def others_of_a_number(self) -> list[str]:
+        """Streams here whose group has the number of another stream's group elsewhere; a sentence
+        for each."""
+        driver, names = self.cluster.group.driver, self.cluster.names
+        return [
+            f"{driver.name_of(group)} {OF_A_NUMBER % ', '.join(sorted(map(names, nodes)))}"
+            for group, nodes in driver.multi_raft.strangers.items()
+            if nodes
+        ]
 
     def followed(self, account: str, name: str) -> set[str] | None:
         """Names of the consumers that this node's replica of a stream has; None when it has no
@@ -155,7 +167,12 @@ class ClusterView:
 
     def totals(self) -> dict[str, int]:
         """Samples of /metrics for the node as a whole."""
-        return self.healing.numbers()
+        driver = self.cluster.group.driver
+        return {
+            **self.healing.numbers(),
+            "groups_stopped": len(driver.broken),
+            "groups_strange": sum(map(bool, driver.multi_raft.strangers.values())),
+        }
 
     def status(self) -> dict[str, Any]:
         """/clusterz: members, leaders and lag, as far as this node knows them. Lag is known where a

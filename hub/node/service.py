@@ -411,6 +411,10 @@ class ClusterService:
         if contradicted and not cluster.contradicted:
             log.critical("%s", CONTRADICTED)
         cluster.contradicted = contradicted
+        if contradicted and cluster.group.leads:
+            # What it decides would be about streams that others know otherwise.
+            with contextlib.suppress(RaftError):
+                cluster.group.step_down(0)
 
     def _leads(self) -> int:
         groups = self.driver.multi_raft.groups.items() if self.driver is not None else ()

@@ -3,7 +3,7 @@ copied to be encoded: pieces are given, which follow each other.
 
 All numbers are little endian. A packet says its version first; a node refuses one it does not know,
 so it is sent one that it knows. Version 2 has the sender's pace, and heartbeats as short rows: with
-many groups they are most of what nodes say.
+many groups they are most of what nodes say. Version 3 says with each message of what the group is.
 """
 
 import struct
@@ -15,12 +15,17 @@ from headwater.hub.raft.model.entry import Entry, data_of
 from headwater.hub.raft.model.message import Kind, Message
 from headwater.hub.raft.multi_raft import Packet
 
-VERSION = 2
+VERSION = 3
 OLDEST_VERSION = 1
 PACKET = struct.Struct("<BQQQQI")
 ROWS = struct.Struct("<IH")
-"""Behind the head of a packet of version 2: number of rows, pace in ms."""
+"""Behind the head of a packet from version 2 on: number of rows, pace in ms."""
+ROWS_VERSION = 2
 ROW = struct.Struct("<BQQQQQQ")
+TAGGED_VERSION = 3
+TAGGED_ROW = struct.Struct("<BQQQQQQQ")
+TAG = struct.Struct("<Q")
+"""Behind the head of a message from version 3 on."""
 REPLY = 4
 """In a row's flags, beside FORCE."""
 PACE_MS_MAX = (1 << 16) - 1
@@ -67,7 +72,7 @@ def decode_entries(data: bytes | memoryview) -> list[Entry]:
     return entries
 
 
-def message_pieces(m: Message) -> list[bytes]:
+def message_pieces(m: Message, version: int = VERSION) -> list[bytes]:
     """One message, without sender and receiver: the packet says those."""
     heads = encode_heads(m.entries) if m.entries else b""
     datas = list(map(data_of, m.entries))
@@ -94,20 +99,26 @@ def message_pieces(m: Message) -> list[bytes]:
         0,
         len(m.part),
     )
+    if version >= TAGGED_VERSION:
+        head += TAG.pack(m.tag)
     return [head, heads, *datas, config, m.part]
 
 
 def decode_message(
-    data: bytes | memoryview, at: int, sender: int, to: int
+    data: bytes | memoryview, at: int, sender: int, to: int, version: int = VERSION
 ) -> tuple[Message, int]:
     """A message at `at`, and where the next begins. Raises ValueError."""
     try:
         kind, flags, *numbers, entries, config, _, part = MESSAGE.unpack_from(data, at)
+        a = at + MESSAGE.size
+        tag = 0
+        if version >= TAGGED_VERSION:
+            (tag,) = TAG.unpack_from(data, a)
+            a += TAG.size
     except struct.error as error:
         raise ValueError(f"no message: {error}") from error
     group, term, incarnation, boot, to_boot, index, log_term, commit, hint, *rest = numbers
     context, offset, size, digest = rest
-    a = at + MESSAGE.size
     b = a + entries
     c = b + config
     end = c + part
@@ -135,6 +146,7 @@ def decode_message(
         digest,
         bytes(data[c:end]),
         decode_config(bytes(data[b:c])) if flags & CONFIG else None,
+        tag,
     )
     return m, end
 
@@ -144,17 +156,19 @@ def is_beat(m: Message, boot: int) -> bool:
     return m.kind in (Kind.HEARTBEAT, Kind.HEARTBEAT_REPLY) and m.boot == boot and not m.reject
 
 
-def encode_beat(m: Message) -> bytes:
+def encode_beat(m: Message, version: int) -> bytes:
     """A heartbeat or its answer as a row."""
     flags = REPLY * (m.kind is Kind.HEARTBEAT_REPLY) | FORCE * m.force
-    return ROW.pack(flags, m.group, m.term, m.incarnation, m.to_boot, m.commit, m.context)
+    row = (flags, m.group, m.term, m.incarnation, m.to_boot, m.commit, m.context)
+    return TAGGED_ROW.pack(*row, m.tag) if version >= TAGGED_VERSION else ROW.pack(*row)
 
 
-def decode_beats(rows: bytes | memoryview, packet: Packet) -> None:
-    """Take rows into a packet."""
+def decode_beats(rows: bytes | memoryview, packet: Packet, tagged: bool) -> None:
+    """Take rows into a packet; `tagged`: they say of what their groups are."""
     sender, to, boot = packet.sender, packet.to, packet.boot
     append = packet.messages.append
-    for flags, group, term, incarnation, to_boot, commit, context in ROW.iter_unpack(rows):
+    for row in (TAGGED_ROW if tagged else ROW).iter_unpack(rows):
+        flags, group, term, incarnation, to_boot, commit, context = row[:7]
         m = Message(
             Kind.HEARTBEAT_REPLY if flags & REPLY else Kind.HEARTBEAT,
             sender,
@@ -168,6 +182,7 @@ def decode_beats(rows: bytes | memoryview, packet: Packet) -> None:
         m.commit = commit
         m.context = context
         m.force = bool(flags & FORCE)
+        m.tag = row[7] if tagged else 0
         append(m)
 
 
@@ -177,17 +192,16 @@ def packet_pieces(packet: Packet, version: int = VERSION) -> list[bytes]:
     beats: list[bytes] = []
     others: list[Message] = []
     for m in packet.messages:
-        if version >= VERSION and is_beat(m, packet.boot):
-            beats.append(encode_beat(m))
+        if version >= ROWS_VERSION and is_beat(m, packet.boot):
+            beats.append(encode_beat(m, version))
         else:
             others.append(m)
-    known = VERSION if version >= VERSION else OLDEST_VERSION
-    pieces = [PACKET.pack(known, *numbers, len(others))]
-    if version >= VERSION:
+    pieces = [PACKET.pack(version, *numbers, len(others))]
+    if version >= ROWS_VERSION:
         pieces.append(ROWS.pack(len(beats), min(packet.pace_ns // 1_000_000, PACE_MS_MAX)))
         pieces.append(b"".join(beats))
     for m in others:
-        pieces += message_pieces(m)
+        pieces += message_pieces(m, version)
     return pieces
 
 
@@ -206,17 +220,17 @@ def decode_packet(data: bytes | memoryview) -> Packet:
         raise ValueError(f"packets of version {version} are not known")
     packet = Packet(sender, to, boot, known_boot=known_boot)
     at = PACKET.size
-    if version >= 2:
-        at = _decode_rows(data, at, packet)
+    if version >= ROWS_VERSION:
+        at = _decode_rows(data, at, packet, version >= TAGGED_VERSION)
     for _ in range(size):
-        m, at = decode_message(data, at, sender, to)
+        m, at = decode_message(data, at, sender, to, version)
         packet.messages.append(m)
     if at != len(data):
         raise ValueError("no packet: wrong length")
     return packet
 
 
-def _decode_rows(data: bytes | memoryview, at: int, packet: Packet) -> int:
+def _decode_rows(data: bytes | memoryview, at: int, packet: Packet, tagged: bool) -> int:
     """Take the pace and the rows at `at`; returns where they end. Raises ValueError."""
     try:
         size: int
@@ -225,9 +239,9 @@ def _decode_rows(data: bytes | memoryview, at: int, packet: Packet) -> int:
     except struct.error as error:
         raise ValueError(f"no packet: {error}") from error
     at += ROWS.size
-    end = at + size * ROW.size
+    end = at + size * (TAGGED_ROW if tagged else ROW).size
     if end > len(data):
         raise ValueError("no packet: its rows are cut off")
     packet.pace_ns = pace_ms * 1_000_000
-    decode_beats(data[at:end], packet)
+    decode_beats(data[at:end], packet, tagged)
     return end

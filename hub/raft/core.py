@@ -42,6 +42,9 @@ class Core(ABC):
     ) -> None:
         invariant(node > 0 and boot > 0, "node and boot begin at 1")
         self.group = group  # its number
+        self.tag = 0
+        """Of what the group is, as a number; 0 where that is not said. A group of another thing
+        under the same number is not listened to."""
         self.node = node  # this node's number
         self.boot = boot
         """Number of this start of the node, greater than that of every start before."""
@@ -152,6 +155,7 @@ class Core(ABC):
     def send(self, m: Message) -> None:
         """Say something, at once or when what it promises is durable."""
         m.group = self.group
+        m.tag = self.tag
         m.boot = self.boot
         m.incarnation = self.incarnation
         if not m.term and m.kind not in OUT_OF_TERM:

@@ -94,11 +94,14 @@ class MultiRaft:
         self._pings: list[Packet] = []  # packets without messages, for the next `ready`
         self.on_fault: Callable[[Raft, Exception], None] = raise_fault
         """A group broke, whatever it was doing: `drop` it, so that the others go on."""
+        self.strangers: dict[int, set[int]] = {}
+        """By group: nodes that have something else under its number, and are not listened to."""
 
-    def add(self, group: int, restored: Restored) -> Raft:
-        """Start a group of this node."""
+    def add(self, group: int, restored: Restored, tag: int = 0) -> Raft:
+        """Start a group of this node; `tag` says of what it is."""
         invariant(group not in self.groups, f"group {group} runs already")
         raft = Raft(group, self.node, self.boot, restored, self.chance, self.options)
+        raft.tag = tag
         self.groups[group] = raft
         self.touch(raft)
         return raft
@@ -108,6 +111,7 @@ class MultiRaft:
         self.groups.pop(group, None)
         self.awake.pop(group, None)
         self._touched.pop(group, None)
+        self.strangers.pop(group, None)
 
     def touch(self, raft: Raft) -> None:
         """Something was asked of the group (`propose`, `read`, a change): look at it in `ready`."""
@@ -180,6 +184,8 @@ class MultiRaft:
             raft = self.groups.get(m.group)
             if raft is None:
                 continue
+            if self._is_strange(raft, m):
+                continue
             raft.moment_ns = now_ns
             try:
                 raft.step(m)
@@ -187,6 +193,17 @@ class MultiRaft:
                 self.on_fault(raft, error)
             raft.moment_ns = None
             self._heard_something(raft)
+
+    def _is_strange(self, raft: Raft, m: Message) -> bool:
+        """Whether a message is of something else that has the number of this group."""
+        if not m.tag or not raft.tag:
+            return False
+        strange = m.tag != raft.tag
+        if strange:
+            self.strangers.setdefault(m.group, set()).add(m.sender)
+        elif self.strangers:
+            self.strangers.get(m.group, set()).discard(m.sender)
+        return strange
 
     def _heard_something(self, raft: Raft) -> None:
         """A group counts ticks again; it is looked at when there is something to do. (Most of what

@@ -3,6 +3,7 @@
 from headwater.hub.raft import hibernation, reads, transfer
 from headwater.hub.raft.core import Core
 from headwater.hub.raft.model.entry import Entry, EntryKind, bytes_of
+from headwater.hub.raft.model.errors import Contradiction
 from headwater.hub.raft.model.message import Kind, Message
 from headwater.hub.raft.model.snapshot import Part, Wanted
 from headwater.hub.raft.progress import MemberProgress, State
@@ -101,6 +102,13 @@ def on_append_reply(r: Core, m: Message) -> None:
         hint = r.log.agree_before(m.hint, m.log_term)
         if progress.refused(m.index, hint):
             send_append(r, m.sender, progress, empty=True)
+        return
+    if m.log_term and r.log.term(m.index) not in (None, m.log_term):
+        # What is committed there is not what is here: it counts for nothing, and with an entry of
+        # that index the member finds out itself.
+        progress.to_probe()
+        progress.next = m.index + 1
+        send_append(r, m.sender, progress, empty=True)
         return
     advance_match(r, m.sender, progress, m.index)
 
@@ -260,11 +268,11 @@ def on_snapshot_reply(r: Core, m: Message) -> None:
 def on_snapshot(r: Core, m: Message) -> None:
     """A part of a leader's state arrives: the driver keeps it, unless the log has what it says."""
     if m.index and (m.index <= r.log.committed or m.config is None):
-        r.reply(m, Kind.APPEND_REPLY, index=r.log.committed)
+        has_committed(r, m)
         return
     if m.index and r.log.matches(m.index, m.log_term):
         r.commit_to(m.index)
-        r.reply(m, Kind.APPEND_REPLY, index=r.log.committed)
+        has_committed(r, m)
         return
     r.parts.append(m)
 
@@ -277,11 +285,31 @@ def part_kept(r: Core, m: Message, position: int, lost: bool) -> None:
 # -- the follower ------------------------------------------------------------
 
 
+def check_committed(r: Core, m: Message) -> None:
+    """Raise Contradiction when an APPEND has another entry than one that is committed here."""
+    behind = ((entry.index, entry.term) for entry in m.entries)
+    for index, term in ((m.index, m.log_term), *behind):
+        if index > r.log.committed:
+            return
+        here = r.log.term(index)
+        if here not in (None, term):
+            raise Contradiction(index, here or 0, term)
+
+
+def has_committed(r: Core, m: Message) -> None:
+    """Say that everything that is committed is here, and of which term its end is: a leader whose
+    log has another entry there does not count it."""
+    end = r.log.committed
+    r.reply(m, Kind.APPEND_REPLY, index=end, log_term=r.log.term(end) or 0)
+
+
 def on_append(r: Core, m: Message) -> None:
-    """Entries of the leader, to follow `m.index`."""
-    if m.index < r.log.committed and not r.log.matches(m.index, m.log_term):
-        r.reply(m, Kind.APPEND_REPLY, index=r.log.committed)
-        return
+    """Entries of the leader, to follow `m.index`. Raises Contradiction."""
+    if m.index <= r.log.committed:
+        check_committed(r, m)
+        if r.log.term(m.index) is None:
+            has_committed(r, m)
+            return
     if not r.log.matches(m.index, m.log_term):
         hint = r.log.agree_before(m.index, m.log_term)
         term = r.log.term(hint) or 0

@@ -63,12 +63,12 @@ SWEEP_S = 0.5
 PATIENCE_NS = 2_000_000_000
 """Time without progress after which producers no longer wait for a slow route."""
 
-FRAMES_VERSION = 9
+FRAMES_VERSION = 10
 """Of what nodes say to each other, in INFO; see `cluster.transport`. From 2 on there are fences,
 from 3 on packets of groups with rows and pace, from 4 on questions of replicas, from 6 on peers
 that hold back messages for which there is no room (5 knew no patterns), from 7 on messages for the
 heir of an inbox alone, from 8 on word of it to its node, from 9 on questions about deliveries that
-may be old."""
+may be old, from 10 on packets of groups that say of what their groups are."""
 
 HOLDS_VERSION = 6
 

@@ -1,6 +1,7 @@
 """One replicated stream on one node: what its group does, done to the stream."""
 
 import contextlib
+import hashlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -178,6 +179,12 @@ class StreamGroup:
     def name(self) -> str:
         """As of `Handler`."""
         return f"stream '{self.wanted.account} > {self.wanted.name}'"
+
+    @property
+    def tag(self) -> int:
+        """As of `Handler`: another stream, or another one of that name, has another number."""
+        incarnation = self.wanted.incarnation.encode()
+        return int.from_bytes(hashlib.blake2b(incarnation, digest_size=8).digest())
 
     @property
     def replica(self) -> Replica:

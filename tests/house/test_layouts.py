@@ -50,8 +50,8 @@ LAYOUTS = [
     (RAFT, "u64 generation",
      of(HARD, "HEAD") + of("hub/raft/model/hard_state.py", "FIELDS") + of(HARD, "CRC")),
     (RAFT, "u64 number of the start", of("hub/stored/group_store.py", "CLEAN_STOP")),
-    (RAFT, "u8 version   u64 sender", of(CODEC, "PACKET", "ROWS", "ROW")),
-    (RAFT, "u8 kind   u8 flags (1 refused", of(CODEC, "MESSAGE")),
+    (RAFT, "u8 version   u64 sender", of(CODEC, "PACKET", "ROWS", "TAGGED_ROW")),
+    (RAFT, "u8 kind   u8 flags (1 refused", of(CODEC, "MESSAGE", "TAG")),
     (RAFT, "u32 bytes that follow the head",
      c_struct("edge/storage/format/operation.pxd", "Operation")),
 ]  # fmt: skip

@@ -29,6 +29,14 @@ class InvariantBroken(RaftError):
     """A state that must not exist. The group stops; nothing is repaired blindly."""
 
 
+class Contradiction(RaftError):
+    """A leader's log is another than what is committed here: one of the two has lost what was
+    acknowledged. The member stops and keeps what it has."""
+
+    def __init__(self, index: int, here: int, there: int) -> None:
+        super().__init__(f"entry {index} is committed here in term {here}, not in term {there}")
+
+
 def invariant(condition: bool, text: str) -> None:
     """Raise `InvariantBroken` unless `condition` holds. Unlike `assert` it is never stripped."""
     if not condition:

@@ -88,3 +88,5 @@ class Message:
     part: bytes = b""  # SNAPSHOT: what the sender's driver made
     config: Config | None = None
     """SNAPSHOT, HELLO_REPLY."""
+    tag: int = 0
+    """Of what the group is on the sender's node, as a number; 0 when it does not say."""

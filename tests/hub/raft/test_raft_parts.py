@@ -12,6 +12,8 @@ from headwater.hub.raft import membership, transfer
 from headwater.hub.raft.codec import (
     OLDEST_VERSION,
     PACE_MS_MAX,
+    TAGGED_VERSION,
+    VERSION,
     decode_packet,
     encode_packet,
 )
@@ -110,8 +112,12 @@ def test_packets_survive_the_wire(kind, datas, number, flag, config, part) -> No
     m = Message(kind, 1, 2, 3, number, index=number, reject=flag, force=not flag, part=part)
     m.entries, m.config = entries, config
     packet = Packet(1, 2, 99, [m, Message(Kind.GONE, 1, 2)], known_boot=5)
+    for version in range(OLDEST_VERSION, VERSION + 1):
+        assert decode_packet(encode_packet(packet, version)) == packet
+    m.tag = number
     assert decode_packet(encode_packet(packet)) == packet
-    assert decode_packet(encode_packet(packet, OLDEST_VERSION)) == packet
+    before = decode_packet(encode_packet(packet, TAGGED_VERSION - 1))
+    assert not any(each.tag for each in before.messages)
 
 
 @given(numbers, numbers, st.booleans(), st.integers(0, PACE_MS_MAX))
@@ -129,6 +135,8 @@ def test_heartbeats_are_rows_of_packets_for_those_who_know_them(group, number, f
     for cut in (1, 40, 41, 44, 60, len(data) - 1):
         with pytest.raises(ValueError, match="no (packet|message)"):
             decode_packet(data[:cut])
+    beat.tag = number
+    assert decode_packet(encode_packet(packet)) == packet
 
 
 @settings(max_examples=200)
