@@ -68,6 +68,10 @@ class Hello(msgspec.Struct, kw_only=True):
     """It stops, and answers no request from now on but those that were on their way to it."""
     before: int = 0
     """The start before this one, as its folder says; 0 for none."""
+    found: int | None = None
+    """Number of the last batch of its log that this start has found."""
+    durable: int = 0
+    """Number of the last batch that is durable there now."""
     starts: dict[int, int] = {}
     """The newest start of each node that it has heard of."""
     older: dict[int, int] = {}
@@ -148,7 +152,9 @@ class Founding:
         hello = self.describe()
         hello.identity = self.transport.identity
         hello.boot = self.group.driver.multi_raft.boot
-        hello.before = self.group.driver.store.before
+        store = self.group.driver.store
+        hello.before = store.before
+        hello.found, hello.durable = store.node.found_batch, store.log.durable_lsn
         hello.starts = dict(self.starts.newest)
         hello.older = dict(self.starts.older)
         hello.sees = sorted(self.present())
@@ -238,6 +244,7 @@ class Founding:
             self.transport.send(number, b"hello", msgspec.json.encode(self.own()))
             return
         self.introduced.discard(number)
+        self.starts.remember(number)
         if self.agreed == number:
             self.agreed = 0
 
@@ -273,9 +280,10 @@ class Founding:
         if hello.older.get(self.transport.number) == boot and not self.put_back:
             self.put_back = True
             self.on_put_back()
-        if not self.starts.heard(sender, hello.boot, hello.before):
+        starts = self.starts
+        if not starts.heard(sender, hello.boot, hello.before, hello.found, hello.durable):
             return False
-        log.error("%s runs on an older copy of its folder: it lacks a start of it", hello.name)
+        log.error("%s runs on an older copy of its folder: it lacks what was there", hello.name)
         return True
 
     def judged(self) -> bool:

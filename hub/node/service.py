@@ -543,6 +543,8 @@ class ClusterService:
     async def stop(self) -> None:
         """As of `Service`."""
         await self._go_silent()
+        if self.cluster is not None:
+            self.cluster.founding.starts.remember_all()
         if self._ticker is not None:
             self._ticker.cancel()
         if self.usage_watch is not None:

@@ -112,6 +112,8 @@ class NodeStore:
         """What this start found wrong, and what was added since by `report`."""
         self.unserved = 0
         self.clean_start = True
+        self.found_batch = 0
+        """Number of the newest batch of the log that the start has found."""
         self.recovery: dict[str, float] = {}
         """How long the start took, and what it read (see `numbers`)."""
         self.making = False
@@ -277,6 +279,7 @@ class NodeStore:
     def _start_log(self, recovery: LogRecovery) -> None:
         """Go on in a new segment behind what was found, in memory where there is no room."""
         slot, full = self.restart.first_slot()
+        self.found_batch = recovery.batch - 1
         self.log.start(
             slot,
             recovery.batch,

@@ -1,6 +1,7 @@
 """A node's folder is put back from an older copy. Nothing is lost without a word, nothing is
 made anew under the same sequences, no vote of before counts, and no replica passes for another."""
 
+import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,98 @@ async def test_an_old_copy_and_a_node_that_is_behind_lead_nothing(tmp_path: Path
     async def whole() -> bool:
         info = await api(client, "STREAM.INFO.S")
         return info.get("state", {}).get("messages") == 2 * COUNT
+
+    await until(whole, "everything acknowledged is there")
+
+
+def lay_over(old: Path, folder: Path) -> None:
+    """Put a copy in the place of a folder as `rsync -a --delete` does: a file that has not changed
+    is not touched, so the folder passes for the one in which the node ran."""
+    for each in sorted(folder.rglob("*"), reverse=True):
+        there = old / each.relative_to(folder)
+        if each.is_file() and not there.exists():
+            each.unlink()
+    for each in sorted(old.rglob("*")):
+        here = folder / each.relative_to(old)
+        if each.is_dir():
+            here.mkdir(exist_ok=True)
+        elif not here.exists() or here.read_bytes() != each.read_bytes():
+            shutil.copy2(each, here)
+
+
+async def known_beyond(lab: Lab, by: int, node: int) -> None:
+    """Wait until a node has heard that another one's log has more than now."""
+    cluster = lab.cluster(node)
+    now = cluster.group.driver.store.log.durable_lsn
+    reached = lab.cluster(by).founding.starts.reached
+    await until(lambda: reached.get(cluster.number, 0) > now, "it is heard of")
+
+
+async def test_a_copy_of_the_last_start_is_found(tmp_path: Path, lab: Lab) -> None:
+    await lab.formed()
+    client = await lab.connect(2)
+    here: dict[str, Any] = {"placement": {"tags": ["az:0"]}}
+    await make(client, "OLD", **here)
+    await fill(client, "OLD")
+    shutil.copytree(tmp_path / "n0", tmp_path / "old0")
+    heard = asyncio.ensure_future(known_beyond(lab, 1, 0))
+    await asyncio.sleep(0)
+    await make(client, "NEW", **here)
+    await fill(client, "OLD", "NEW")
+    await heard
+    await lab.stop_node(0)
+    for index in (1, 2):
+        await lab.stop_node(index)
+        lab.start(index)
+    await until(lambda: lab.leader() is not None, "the others lead")
+    Copies(lab, tmp_path).put_back(0)
+    lab.start(0)
+    await lab.settled(3)
+    await until(lambda: says_it(lab) == [True, False, False], "the node says so")
+    client = await lab.connect(1)
+
+    lost = lab.cluster(1).state.stream
+    await until(lambda: (known := lost("$G", "NEW")) is not None and known.assignment.lost)
+
+    async def offline() -> bool:
+        error = (await api(client, "STREAM.INFO.NEW")).get("error", {})
+        return error.get("err_code") == 10194 and PUT_BACK_STREAM in error["description"]
+
+    await until(offline, "NEW is offline")
+    assert (await api(client, "STREAM.INFO.OLD"))["state"]["messages"] == COUNT
+
+
+async def test_a_copy_laid_over_the_folder_does_not_vote_by_what_it_knew(
+    tmp_path: Path, lab: Lab
+) -> None:
+    """It passes for the folder of a node that was only killed. What was acknowledged since is on
+    the third node, which is away."""
+    await lab.formed()
+    client = await lab.connect(2)
+    await make(client, "S", num_replicas=3)
+    await fill(client, "S")
+    shutil.copytree(tmp_path / "n0", tmp_path / "old0")
+    heard = asyncio.ensure_future(known_beyond(lab, 1, 0))
+    await asyncio.sleep(0)
+    await fill(client, "S")
+    await heard
+    await lab.stop_node(1)
+    await fill(client, "S")
+    await lab.stop_node(0)
+    await lab.stop_node(2)
+    lay_over(tmp_path / "old0", tmp_path / "n0")
+    lab.start(0)
+    lab.start(1)
+    await until(lambda: says_it(lab) == [True, False], "the node says so")
+    groups = lab.cluster(0).group.driver.multi_raft.groups
+    assert all(raft.recovering for raft in groups.values()), "it votes by what the copy has"
+    lab.start(2)
+    await lab.settled(3)
+    client = await lab.connect(1)
+
+    async def whole() -> bool:
+        info = await api(client, "STREAM.INFO.S")
+        return info.get("state", {}).get("messages") == 3 * COUNT
 
     await until(whole, "everything acknowledged is there")
 
