@@ -111,6 +111,7 @@ def _read_range(
 ) -> "Iterator[pa.RecordBatch]":
     """The rows of one range, and then the report of what became of the planned ones."""
     if work.end < work.start:
+        _account(options, work, 0, Missing(0, 0), 0)
         return
     _freeze_garbage()
     if options.bucket and not options.changes:
@@ -164,9 +165,21 @@ def _report(options: SourceOptions, work: SequenceRange, reader: RangeReader, co
             "result is without them: keep messages longer than a query takes",
             *(work.stream, work.start, work.end, missing.expired, work.planned, missing.lost),
         )
-    if options.account is not None:
-        report = RangeReport(work.planned, reader.delivered, *missing, corrupt)
-        report_missing(options.account, work, report)
+    _account(options, work, reader.delivered, missing, corrupt)
+
+
+def _account(
+    options: SourceOptions, work: SequenceRange, delivered: int, missing: Missing, corrupt: int
+) -> None:
+    """Tell the driver's account what became of a range, and of what was gone before it."""
+    if options.account is None:
+        return
+    expired, lost = work.before
+    planned = work.planned + expired + lost
+    report = RangeReport(
+        planned, delivered, missing.expired + expired, missing.lost + lost, corrupt
+    )
+    report_missing(options.account, work, report)
 
 
 def _headers_only(layout: Layout) -> bool:

@@ -76,7 +76,8 @@ class SequenceRange:
     where messages came in while they were counted. `plan_first`, `plan_last` and their times
     are those of the whole stream then. `may_expire` says whether limits may remove them.
     `blocks` says whether the server answers block reads. `per_subject` is the limit of messages
-    of one subject at load time, -1 for none, None when that is not known.
+    of one subject at load time, -1 for none, None when that is not known. `before` says how many
+    sequences of a microbatch, that are not in its ranges, had expired or were lost.
     """
 
     stream: str
@@ -92,6 +93,7 @@ class SequenceRange:
     may_expire: bool = True
     blocks: bool = False
     per_subject: int | None = None
+    before: tuple[int, ...] = (0, 0)
 
     @property
     def small(self) -> bool:

@@ -3,12 +3,15 @@
 Exactly the rows of the range come out, once and in order. A broken connection or a missed
 delivery is followed by a new connection after the last row. Planned rows that the stream no
 longer holds are counted as expired or lost, and end the read in an error unless the options
-allow them to miss.
+allow them to miss. What a stream no longer had when a microbatch was planned is judged in the
+same way.
 """
 
+import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Protocol
 
 from headwater.spark.errors import (
@@ -25,6 +28,8 @@ from headwater.spark.wire.connection import Connection
 from headwater.spark.wire.errors import WireError
 from headwater.spark.wire.waits import wait_s
 from headwater.spark.wire.wire_reader import Columns
+
+_log = logging.getLogger(__name__)
 
 _TRANSIENT = (ConnectError, InterruptedRead, WireError)
 
@@ -179,3 +184,64 @@ class RangeReader:
         if end < start:
             start, end = work.start, work.end
         return f"stream {work.stream!r} no longer holds all of the sequences {start} to {end}"
+
+
+def with_gone(
+    connection: Connection,
+    options: SourceOptions,
+    wanted: SequenceRange,
+    ranges: Sequence[SequenceRange],
+    promised: bool,
+) -> list[SequenceRange]:
+    """The planned `ranges` of the `wanted` one; the first carries what was gone `before` them.
+
+    Streams with a limit per subject have holes by design: nothing is counted there. With filters
+    nobody knows how many of the gone ones passed them: the log says what is gone, no more. Raises
+    LostRangeError for losses, if the options forbid them and the sequences were `promised`.
+    """
+    if ranges and ranges[0].start <= wanted.start:
+        return list(ranges)
+    info = stream_info(connection, options, wanted.stream)
+    gone = _gone_before(info, wanted, ranges)
+    if gone is None:
+        return list(ranges)
+    missing = classify(gone, gone.planned, ReadPositions(), info)
+    if promised and missing.lost and options.fail_on_data_loss:
+        raise LostRangeError(
+            f"stream {gone.stream!r} no longer holds the sequences {gone.start} to {gone.end}: "
+            f"{missing.lost} of them were lost to a purge or to deletes, not to the stream's "
+            "limits, before they were read. Set failOnDataLoss=false (--allow-loss) to go on "
+            "behind them"
+        )
+    _warn(gone, missing, bool(options.filters))
+    if options.filters:
+        return list(ranges)
+    if not ranges:
+        return [replace(wanted, start=wanted.end + 1, before=tuple(missing))]
+    return [replace(ranges[0], before=tuple(missing)), *ranges[1:]]
+
+
+def _gone_before(
+    info: dict[str, Any], wanted: SequenceRange, ranges: Sequence[SequenceRange]
+) -> SequenceRange | None:
+    """The sequences before the ranges that the stream once had."""
+    config = info["config"]
+    if info["created"] != wanted.incarnation or config.get("max_msgs_per_subject", -1) > 0:
+        return None
+    start = max(wanted.start, config.get("first_seq", 1))
+    if start == 1 and (config.get("mirror") or config.get("sources")):
+        # A copy begins where its origin does when it first asks.
+        return None
+    end = min(ranges[0].start if ranges else info["state"]["first_seq"], wanted.end + 1) - 1
+    if end < start:
+        return None
+    return replace(wanted, start=start, end=end, planned=end - start + 1)
+
+
+def _warn(gone: SequenceRange, missing: Missing, filtered: bool) -> None:
+    _log.warning(
+        "stream %s, sequences %d to %d were gone before the batch was planned: %d expired, %d "
+        "were lost%s; the result is without them: keep messages longer than a query is away",
+        *(gone.stream, gone.start, gone.end, missing.expired, missing.lost),
+        ", of all subjects" if filtered else "",
+    )

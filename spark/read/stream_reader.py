@@ -38,6 +38,7 @@ from headwater.spark.read.planning import (
     recreated,
     sequence_at,
 )
+from headwater.spark.read.range_reader import with_gone
 from headwater.spark.read.stream_names import (
     is_gone,
     matches,
@@ -242,12 +243,15 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if position.get("earliest") and options.allow_expired is None:
             options = replace(options, allow_expired=True)
         incarnation, first = position["incarnation"], position["sequence"] + 1
+        promised = not position.get("earliest")
+
+        def ask(connection: Connection) -> list[SequenceRange]:
+            found = plan_between(connection, options, stream, incarnation, first, end)
+            wanted = SequenceRange(stream, incarnation, first, end)
+            return with_gone(connection, options, wanted, found, promised)
+
         try:
-            ranges = self._retried(
-                lambda connection: plan_between(
-                    connection, options, stream, incarnation, first, end
-                )
-            )
+            return self._retried(ask)
         except UnknownStreamError as error:
             if not is_gone(error):
                 raise
@@ -261,7 +265,6 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 stream, first, end,
             )  # fmt: skip
             return []
-        return list(ranges)
 
     def _lose(self, stream: str, first: int) -> None:
         """Go on without a stream that is gone. Raises UnknownStreamError unless that is allowed."""

@@ -260,6 +260,54 @@ def test_what_expires_before_the_first_read_and_after_a_checkpoint(
         open_one.stop()
 
 
+def told(reader: HeadwaterStreamReader, start: Any, end: Any) -> tuple[int, ...]:
+    """What a planned batch says of the sequences before it; each of its ranges is read."""
+    parts = reader.partitions(start, end)
+    for part in parts:
+        list(reader.read(part))
+    ((work, *others), *more) = [part.works for part in parts]
+    assert not any(sum(one.before) for one in (*others, *(one for each in more for one in each)))
+    return work.before
+
+
+@pytest.mark.parametrize("kind", ["limits", "purge"])
+def test_what_is_gone_before_a_batch_is_planned_is_told_and_counted(
+    server: Any, fill: Callable, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    fill("GONE", numbered("GONE", 20), **({"max_msgs": 20} if kind == "limits" else {}))
+    allowed = {"allowExpired": "true"} if kind == "limits" else {"failOnDataLoss": "false"}
+    reader = open_reader(server.options("GONE") | allowed)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(10))
+    assert told(reader, start, end) == (0, 0) and not caplog.records
+    publish(server, "GONE.0", 15)
+    if kind == "purge":
+        purge(server, "GONE", seq=16)
+    head = reader.latestOffset(end, ALL)
+    assert told(reader, end, head) == ((5, 0) if kind == "limits" else (0, 5))
+    (said,) = caplog.messages
+    counts = "5 expired, 0 were lost" if kind == "limits" else "0 expired, 5 were lost"
+    assert "sequences 11 to 15 were gone before the batch was planned: " + counts in said
+    if kind == "purge":
+        # All of a planned batch is gone.
+        purge(server, "GONE")
+        assert told(reader, end, head) == (0, 25)
+    reader.stop()
+
+
+def test_a_purge_between_two_batches_is_no_expiry(server: Any, fill: Callable) -> None:
+    fill("GONE", numbered("GONE", 20))
+    reader = open_reader(server.options("GONE", allowExpired="true"))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(10))
+    assert rows(reader, start, end) == list(range(1, 11))
+    head = reader.latestOffset(end, ALL)
+    purge(server, "GONE", seq=16)
+    with pytest.raises(LostRangeError, match="sequences 11 to 15: 5 of them were lost to a purge"):
+        reader.partitions(end, head)
+    reader.stop()
+
+
 def test_a_purge_of_a_planned_batch_is_a_loss(server: Any, fill: Callable) -> None:
     fill("PURGE", numbered("PURGE", 20))
     reader = open_reader(server.options("PURGE", subjects="PURGE.0"))

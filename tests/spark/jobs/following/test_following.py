@@ -180,6 +180,19 @@ def test_a_clock_in_the_future_makes_nothing_of_others_late(
     assert (totals["late"], totals["rows"], totals["waiting_rows"]) == (0, 0, 3)
 
 
+def test_what_expires_between_two_runs_is_in_the_totals(
+    server: Any, fill: Callable, run: Callable, tmp_path: Path
+) -> None:
+    fill("OLDF", [("OLDF.a", b"x", None)] * 10, max_msgs=10)
+    words = ("gaps", "-s", server.url, "--stream", "OLDF", "--follow", "--once", "--allow-expired")
+    words += ("--checkpoint", str(tmp_path / "at"))
+    assert lines(run(*words))[1]["expired"] == 0
+    publish(server, [("OLDF.a", b"x")] * 25)
+    totals = lines(run(*words), code=1)[1]
+    assert (totals["planned"], totals["read"], totals["missing"]) == (35, 20, 15)
+    assert (totals["expired"], totals["lost"]) == (15, 0)
+
+
 def test_gaps_are_told_across_batches_and_runs(
     server: Any, fill: Callable, run: Callable, tmp_path: Path
 ) -> None:
