@@ -128,7 +128,8 @@ def check_columns(
         if "id" in missing:
             hint = (
                 ". A streaming query writes each id once; take one that is the same whenever the "
-                "row is computed again, as concat(stream, ':', sequence)"
+                "row is computed again, as concat('NAME:', sequence) with the name of the stream "
+                "that is read; of several streams concat(stream, ':', sequence)"
             )
         raise OptionError(f"column {missing[0]!r} is missing{hint}")
 
