@@ -355,7 +355,10 @@ def _streams(options: Mapping[str, str]) -> tuple[str, ...]:
         raise OptionError(f"option 'stream' is required: the name of the stream to read{hint}")
     for stream in streams:
         if "*" in stream:
-            raise OptionError(f"{stream!r} is no stream name: patterns are in option 'streams'")
+            raise OptionError(
+                f"{stream!r} is no stream name: patterns are in option 'streams' of a DataFrame; "
+                "a command takes names, with commas (--stream A,B)"
+            )
         _check_stream_name(stream, "stream name")
     for pattern in patterns:
         _check_stream_name(pattern, "pattern of stream names", f". {NO_EXPRESSIONS}")

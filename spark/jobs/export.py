@@ -282,7 +282,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         if not {"request", "pieces"} <= found.keys():
             raise ValueError("fields are missing")
     except (OSError, ValueError, AttributeError) as error:
-        raise OptionError(f"{folder} has no export that can be read: {error}") from error
+        raise OptionError(
+            f"{folder} has no export that can be read: {error}. It is the folder that "
+            "`headwater spark run export --out` wrote"
+        ) from error
     return dict(found)
 
 

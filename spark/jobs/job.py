@@ -91,7 +91,7 @@ def check_output(path: str, overwrite: bool) -> None:
     if "://" in path:
         return
     if not overwrite and Path(path).exists():
-        raise FileExistsError(f"{path} exists; choose another path, or overwrite it")
+        raise FileExistsError(f"{path} exists; choose another path, or overwrite it (--overwrite)")
     check_writable(path)
 
 

@@ -58,7 +58,7 @@ def test_patterns_stand_in_place_of_names() -> None:
     [
         ({}, "'stream' is required"),
         ({"stream": "S", "streams": "S*"}, "'stream' and 'streams' exclude each other"),
-        ({"stream": "edge-*"}, "patterns are in option 'streams'"),
+        ({"stream": "edge-*"}, "of a DataFrame; a command takes names, with commas (--stream A,B)"),
         ({"streams": "edge-.*"}, "* is any text, as in edge-*"),
         ({"kv": "config", "streams": "S*"}, "'kv' and 'streams' exclude each other"),
         ({"subscribePattern": "edge.*"}, "is done here by streams"),

@@ -151,7 +151,7 @@ def test_the_command(
     assert text.exit_code == 0 and "26 rows into 9 groups" in text.stdout
 
     again = runner.invoke(cli.spark, [*base, str(tmp_path / "a"), "--stream", "CMD"])
-    assert again.exit_code == 1 and "exists" in again.stderr
+    assert again.exit_code == 1 and "overwrite it (--overwrite)" in again.stderr
     fill("POINTLESS", [("POINTLESS.x", b"{}", None)])
     arguments = [*base, str(tmp_path / "d"), "--stream", "POINTLESS", "--json"]
     pointless = runner.invoke(cli.spark, arguments)
