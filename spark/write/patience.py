@@ -15,6 +15,8 @@ _NO_LEADER = (10008, 10009)
 #: nats-server cannot make a stream's folder: it removes the one above it just then, as an account's
 #: last stream was deleted. A full disk may pass, too.
 _NO_FOLDER = 10049
+#: No place for a stream's replicas, which a ledger has as many of as its target.
+_NO_PEERS = 10005
 _T = TypeVar("_T")
 
 
@@ -48,6 +50,9 @@ def _may_pass(error: Exception, known: bool) -> bool:
         return isinstance(answer, ApiError) and _is(answer, passing)
     if not isinstance(error, ApiError):
         return True
+    if error.err_code == _NO_PEERS:
+        # A node comes back; one that never was there does not.
+        return "offline" in error.description
     return error.err_code == _NO_FOLDER or _is(error, (*_NO_LEADER, _NOBODY))
 
 

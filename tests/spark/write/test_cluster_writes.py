@@ -1,6 +1,7 @@
 """A write into a stream of a hub of three nodes, whose leader is killed: each row once."""
 
 import contextlib
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -8,14 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from nats.errors import Error
+from nats.js.errors import APIError
 
 from headwater.spark.options import parse_options
+from headwater.spark.wire.waits import Waits
 from headwater.spark.write.sink import commit_batch, write_batch
 from tests.spark.conftest import EVERY, Server, end
+from tests.waiting import until_seen
 
 ROWS, BATCHES = 500, 12
 """Rows of one Arrow batch, and batches: more than may be under way at once."""
 QUERY = "5c2a5c5e-query"
+NO_PLACE = 10005
+"""No suitable peers for placement."""
 
 
 def rows(number: int) -> pa.RecordBatch:
@@ -78,3 +84,40 @@ def test_a_write_goes_on_when_the_leader_is_killed(hub: list[Server], beside: st
     found = stored(hub)
     assert Counter(name for name, _ in found) == Counter(f"S:{n}" for n in range(ROWS * BATCHES))
     assert all(name == f"S:{payload.decode()}" for name, payload in found)
+
+
+def refused(hub: list[Server]) -> int:
+    """JetStream's number for why a stream of three replicas cannot be made, 0 when it was."""
+
+    async def work(connection: Any, js: Any) -> int:
+        try:
+            await js.add_stream(name="PROBE", subjects=["probe"], num_replicas=3)
+        except APIError as error:
+            return error.err_code or 0
+        await js.delete_stream("PROBE")
+        return 0
+
+    return hub[0].run(work)
+
+
+def test_a_ledger_is_made_when_a_node_is_back(
+    hub: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has as many replicas as the target, and there is no place for them while a node is away:
+    the write ended at once, whatever `retryTimeout` said."""
+    make_target(hub)
+    end(hub[2])
+    until_seen(lambda: refused(hub) == NO_PLACE, "the node counts as offline")
+    waited = Waits.wait
+
+    def wait(self: Waits) -> None:
+        if hub[2].process.poll() is not None:
+            hub[2].process = subprocess.Popen(hub[2].process.args)
+        waited(self)
+
+    monkeypatch.setattr(Waits, "wait", wait)
+    options = parse_options({"servers": hub[0].url, "stream": "T", "retryTimeout": "60"})
+    done = write_batch(options, iter([rows(0)]), QUERY, "run", 0)
+    commit_batch(options, [done], 0)
+    assert hub[2].process.poll() is None, "the write waited"
+    assert Counter(name for name, _ in stored(hub)) == Counter(f"S:{n}" for n in range(ROWS))
