@@ -740,6 +740,11 @@ class ClientConn(Conn):
         if subs:
             self.remove_all(self.account, subs)
 
+    def shed(self) -> None:
+        """As of Conn. A subscription refers to its connection: neither would go by itself."""
+        Conn.shed(self)
+        self.last_subs = None
+
     def remove_all(self, account: Account, subs: list) -> None:
         """Take interest out of an account; others have their turn where that is long work."""
         while subs:

@@ -91,6 +91,10 @@ class WebSocketFilter:
         self.more = False
         """Whether `receive(b"")` gives more, without anything having come."""
 
+    def __del__(self) -> None:
+        # The library's reader is a generator that refers to its owner, which would keep both.
+        self._proto._parse_more.close()
+
     def bound(self, max_payload: int, before_login: int) -> None:
         """Bound inflated messages by the payload allowed, and their sum before the login."""
         self._deflate.longest = min(INFLATED_BYTES_MAX, INFLATED_PAYLOADS_MAX * max_payload)

@@ -157,6 +157,8 @@ class LeafLinks:
     def _on_closed(self, conn: LeafConn, reason: str) -> None:
         self.conns.pop(conn.cid, None)
         self.registry.leave(conn.cid)
+        # It refers to the connection, which would keep itself.
+        conn.halts.too_long = None
         timer = self._pings.pop(conn.cid, None)
         if timer is not None:
             timer.cancel()

@@ -83,9 +83,13 @@ class LeafListener:
         )
         conn = self.links.open(session, sock, options.rate)
         conn.allowance = LOGIN_BYTES
-        timeout = options.authorization.timeout or LOGIN_TIMEOUT_S
-        self.links.node.loop.call_later(timeout, self._login_expired, conn)
+        self._expect_login(conn, options.authorization.timeout or LOGIN_TIMEOUT_S)
         return conn, session
+
+    def _expect_login(self, conn: "LeafConn", timeout: float) -> None:
+        """Look at a login after `timeout` seconds, unless the link has ended by then."""
+        timer = self.links.node.loop.call_later(timeout, self._login_expired, conn)
+        self.links.when_closed(conn, lambda _: timer.cancel())
 
     def _on_socket(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
         tls = self.links.node.options.leaf.tls
@@ -118,7 +122,7 @@ class LeafListener:
 
     def _login_expired(self, conn: "LeafConn") -> None:
         if conn.deciding:
-            self.links.node.loop.call_later(LOGIN_TIMEOUT_S, self._login_expired, conn)
+            self._expect_login(conn, LOGIN_TIMEOUT_S)
         elif not conn.ready and not conn.closed:
             log.error("%s - Authentication Timeout", conn.session.label(conn))
             conn.fail("Authentication Timeout", "Authentication Timeout")
