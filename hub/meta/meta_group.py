@@ -97,6 +97,13 @@ class MetaGroup:
             log.warning("this node was removed from its cluster; it asks to be taken in again")
             self.driver.store.erase(META_GROUP)
             return False
+        if not restored.snapshot.index:
+            # It knows neither its cluster nor whom to ask. What is left stays until it has more.
+            log.error(
+                "what this node knew of its cluster is lost or damaged: it asks the others for it; "
+                "look at its disk"
+            )
+            return False
         seeds = tuple(restored.snapshot.config.members())
         self.raft = self.driver.add(META_GROUP, replace(restored, seeds=seeds), self)
         self.state.load()

@@ -1,0 +1,55 @@
+"""Files of nodes are lost while they are away: what a majority had is there again, what is lost is
+said, and the nodes are members again."""
+
+import shutil
+from pathlib import Path
+
+from tests.hub.lab import Lab, api
+from tests.hub.node.test_put_back import COUNT, fill, make
+from tests.waiting import until
+
+
+async def lose_logs(lab: Lab, path: Path, *indexes: int) -> None:
+    """Some nodes stop, and their commit logs are gone when they start."""
+    for index in indexes:
+        await lab.stop_node(index)
+    for index in indexes:
+        shutil.rmtree(path / f"n{index}" / "jetstream" / "log")
+        lab.start(index)
+
+
+async def whole(lab: Lab, count: int) -> None:
+    """Wait until all nodes are members, and each replica of S has everything."""
+    await lab.settled(3)
+    client = await lab.connect(0)
+
+    async def is_whole() -> bool:
+        info = await api(client, "STREAM.INFO.S")
+        current = [row["current"] for row in info.get("cluster", {}).get("replicas", [])]
+        return info.get("state", {}).get("messages") == count and current == [True, True]
+
+    await until(is_whole, "each replica is whole")
+    for cluster in lab.clusters():
+        health = cluster.jetstream.cluster_view.health
+        await until(lambda health=health: "leader" not in str(health()), "each knows its leader")
+
+
+async def test_a_node_whose_log_is_gone_is_a_member_again(tmp_path: Path, lab: Lab) -> None:
+    await lab.formed()
+    client = await lab.connect(0)
+    await make(client, "S", num_replicas=3)
+    await make(client, "ALONE", placement={"tags": ["az:2"]})
+    await fill(client, "S", "ALONE")
+    await lose_logs(lab, tmp_path, 2)
+    await fill(client, "S")
+    await whole(lab, 2 * COUNT)
+    assert (await api(client, "STREAM.INFO.ALONE"))["state"]["messages"] == COUNT
+
+
+async def test_the_last_node_that_knows_the_cluster_is_enough(tmp_path: Path, lab: Lab) -> None:
+    await lab.formed()
+    client = await lab.connect(0)
+    await make(client, "S", num_replicas=3)
+    await fill(client, "S")
+    await lose_logs(lab, tmp_path, 1, 2)
+    await whole(lab, COUNT)
