@@ -164,8 +164,9 @@ class Applier:
             return
         try:
             if assignment.lost:
-                raise errors.STREAM_OFFLINE_REASON.error(err=assignment.lost)
-            if assignment.group != NO_GROUP:
+                if self.number in assignment.peers:
+                    raise errors.STREAM_OFFLINE_REASON.error(err=assignment.lost)
+            elif assignment.group != NO_GROUP:
                 self._reconcile_group(assignment)
             elif self.number in assignment.peers:
                 self._reconcile_single(assignment, new)

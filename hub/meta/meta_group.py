@@ -100,8 +100,9 @@ class MetaGroup:
         if not restored.snapshot.index:
             # It knows neither its cluster nor whom to ask. What is left stays until it has more.
             log.error(
-                "what this node knew of its cluster is lost or damaged: it asks the others for it; "
-                "look at its disk"
+                "%s: what this node knew is lost or damaged, the others are asked for it; look at "
+                "its disk",
+                self.name,
             )
             return False
         seeds = tuple(restored.snapshot.config.members())

@@ -5,6 +5,7 @@ The store of groups needs `naming` and `machine` before there is a driver; `run`
 
 import logging
 from collections.abc import Callable, Container
+from dataclasses import replace
 from typing import Any, Protocol
 
 from headwater.edge.jetstream.account import stream_lifecycle
@@ -206,6 +207,9 @@ class StreamGroups:
             # It may have been a member before, and removed: that incarnation is fenced.
             incarnation_floor=max(left, boots.get(self.driver.number, 0)),
         )
+        if restored is not None and not restored.snapshot.index:
+            # It is not used, and knows none of its members.
+            restored = replace(restored, seeds=nothing.seeds, incarnation_floor=left)
         self._run(group, restored or nothing)
 
     # -- what is here of streams that the cluster does not know -------------------

@@ -188,6 +188,8 @@ async def test_a_copy_of_the_last_start_is_found(tmp_path: Path, lab: Lab) -> No
         return error.get("err_code") == 10194 and PUT_BACK_STREAM in error["description"]
 
     await until(offline, "NEW is offline")
+    others = [lab.cluster(index).jetstream.cluster_view.health() for index in (1, 2)]
+    assert others == [[], []], "nodes that never had it are not ill"
     assert (await api(client, "STREAM.INFO.OLD"))["state"]["messages"] == COUNT
 
 
