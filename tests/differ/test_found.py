@@ -271,6 +271,16 @@ HISTORIES: dict[str, list[Step]] = {
         STREAM, publish("a"), consumer(max_waiting=2), pull(5),
         {"do": "ack", "which": 0, "body": "+NXT", "asked": False}, pull(5), pull(5),
     ],
+    "a request for one message that waits in a replay takes no place": [
+        STREAM, publish("a"), wait(1.5), publish("a"), consumer(
+            replay_policy="original", max_waiting=1), pull(1), pull(1), pull(1), pull(1),
+        wait(1.5), INFO,
+    ],
+    "a request for two messages that waits in a replay takes one": [
+        STREAM, publish("a"), wait(1.5), publish("a"), publish("a"), consumer(
+            replay_policy="original", max_waiting=1), pull(1), pull(2), pull(1), wait(2),
+        INFO, pull(1),
+    ],
     "a fast batch that requires little": fast((1, 0), (2, 1), (3, 2), headers=LOW),
     "the threshold of a consumer that becomes durable, or ephemeral": [
         step for names in (("C", "", "", ""), ("", "C", "C")) for step in (

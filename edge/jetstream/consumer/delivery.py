@@ -223,7 +223,7 @@ class Delivery(Demand):
         if self.paused_until or self.halted or self.unannounced:
             return False
         if self.queue is not None:
-            return self.queue.head is not None
+            return self.queue.head is not None or self.held is not None
         return self.active and (self.flow is None or not self.flow.blocked())
 
     @cython.cfunc

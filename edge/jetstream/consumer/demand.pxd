@@ -22,6 +22,7 @@ cdef class Demand(Consumer):
     cdef bint ruled                     # requests have to be checked against the configuration
     cdef long long checked_ns           # last time that all waiting requests were looked at
     cdef PullRequest held               # gets the message that waits for its time in a replay
+    cdef bint held_last                 # whether that is its last one: it has left the queue
     cdef long long held_until           # monotonic time until which no request ends for that
     cdef int policy
     cdef public str pin                 # id of the pinned client, "" without
@@ -60,6 +61,7 @@ cdef class Demand(Consumer):
     cdef int admits(self, PullRequest request, Py_ssize_t size, unsigned long long unread) except -1
     cdef bint overflow_waits(self, PullRequest request, unsigned long long unread) except -1
     cdef bint hold(self, long long until, long long now) except -1
+    cdef int let_go(self) except -1
     cdef int at_end(self, long long now) except -1
     cdef long long tend(self, long long now) except? -1
     cdef long long tend_requests(self, long long now, bint end) except? -1

@@ -152,7 +152,7 @@ class Demand(Consumer):
         for request in self.queue.requests():
             number = cython.cast(PullRequest, request).batch
             total += max(-BATCH_COUNTED, min(number, BATCH_COUNTED))
-        if self.held is not None:
+        if self.held is not None and not self.held_last:
             total -= 1
         return total if total >= 0 else ENDLESS
 
@@ -281,7 +281,7 @@ class Demand(Consumer):
         request: PullRequest
         passed: cython.Py_ssize_t = 0
         verdict: cython.int
-        while self.queue.head is not None:
+        while self.held is not None or self.queue.head is not None:
             request = self.queue.head if self.held is None else self.held
             if request.expires and now >= request.expires and request is not self.held:
                 self.status_pending(request, b"408 Request Timeout")
@@ -290,8 +290,10 @@ class Demand(Consumer):
                 if verdict == ADMIT:
                     return request
                 if verdict == WAIT:
-                    self.held = None
-                    self.queue.rotate()
+                    if self.held is None:
+                        self.queue.rotate()
+                    else:
+                        self.let_go()
                     passed += 1
                     if passed >= self.queue.count:
                         return None
@@ -304,7 +306,8 @@ class Demand(Consumer):
     @cython.exceptval(-1, check=False)
     def hold(self, until: cython.longlong, now: cython.longlong) -> cython.bint:
         """Keep the next message, which goes at `until`, for the first request that wants it; False
-        when none does. As with nats-server, it has had its turn, and no request ends before."""
+        when none does. As with nats-server, it has had its turn, and no request ends before. One
+        that wants no more leaves the queue, and takes no place there."""
         request: PullRequest
         while self.held is None and self.queue.head is not None:
             request = self.queue.head
@@ -313,10 +316,22 @@ class Demand(Consumer):
             elif request.wanted(self.account):
                 self.held = request
                 self.held_until = until + HELD_OVER_NS
-                self.queue.rotate()
-                break
+                self.held_last = request.batch <= 1
+                if not self.held_last:
+                    self.queue.rotate()
+                    break
             self.queue.discard(request)
         return self.held is not None
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def let_go(self) -> cython.int:
+        """Keep nothing for a request any more; one that has left the queue is back in it."""
+        request: PullRequest = self.held
+        self.held = None
+        if self.held_last:
+            self.queue.put_back(request)
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -427,7 +442,7 @@ class Demand(Consumer):
                 again = now + (self.paused_until - wall)
         again = sooner(again, self.expire(now))
         if self.held is not None and (now >= self.held_until or self.paused_until):
-            self.held = None
+            self.let_go()
         if self.held is not None:
             again = sooner(again, self.held_until)
         elif self.queue is not None:

@@ -32,6 +32,7 @@ cdef class PullQueue:
     cdef public Py_ssize_t no_waits     # requests in the queue that do not wait
     cdef bint prioritized
     cdef int add(self, PullRequest request) except -1
+    cdef int put_back(self, PullRequest request) except -1
     cdef int insert(self, PullRequest request) except -1
     cdef int rotate(self) except -1
     cdef int served(self, PullRequest request, bint turned) except -1

@@ -118,11 +118,18 @@ class PullQueue:
         """Queue a request; 0 when the queue is full."""
         if self.count >= self.limit:
             return 0
+        self.put_back(request)
+        return 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def put_back(self, request: PullRequest) -> cython.int:
+        """Queue a request, however many there are."""
         self.insert(request)
         self.count += 1
         if request.no_wait:
             self.no_waits += 1
-        return 1
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
