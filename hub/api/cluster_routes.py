@@ -26,9 +26,12 @@ from headwater.hub.meta.assignment import Assignment
 from headwater.hub.routes.route_conn import RouteConn
 
 API_SUBJECTS = (
-    b"$JS.API.INFO",
+    b"$JS.API.*",
     b"$JS.API.STREAM.>",
-    b"$JS.API.ACCOUNT.STREAM.>",
+    b"$JS.API.ACCOUNT.>",
+    b"$JS.API.META.>",
+    b"$JS.API.SERVER.>",
+    b"$JS.API.CONSUMER.*",
     b"$JS.API.CONSUMER.CREATE.>",
     b"$JS.API.CONSUMER.DURABLE.>",
     b"$JS.API.CONSUMER.NAMES.*",
@@ -40,7 +43,8 @@ API_SUBJECTS = (
     b"$JS.API.CONSUMER.RESET.*.*",
     b"$JS.API.CONSUMER.LEADER.>",
 )
-"""What routers of a cluster listen on. Pulls and direct gets go to whoever serves them alone."""
+"""What routers of a cluster listen on. Pulls and direct gets go to whoever serves them alone. What
+only the system account may ask is not answered to others, as with nats-server."""
 OFFLINE = {"CONSUMER.INFO": errors.CONSUMER_OFFLINE}
 """What is said of a stream whose nodes are away, where that is not STREAM_OFFLINE."""
 OWN_ROUTES = {

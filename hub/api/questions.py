@@ -132,9 +132,11 @@ class Answers:
         fences = [transport.fence(n, ECHO_SECONDS) for n in list(transport.conns)]
         await asyncio.gather(*fences, return_exceptions=True)
 
-    def info(self, stream: Stream) -> StreamInfo:
-        """A stream that lives here, with its place."""
-        info = stream_info(stream, domain=self.cluster.jetstream.domain)
+    def info(self, stream: Stream, listed: bool = False) -> StreamInfo:
+        """A stream that lives here, with its place. In a list (`listed`) it goes without the domain
+        and the server's version, as with nats-server."""
+        domain = "" if listed else self.cluster.jetstream.domain
+        info = stream_info(stream, domain=domain, listed=listed)
         info.cluster = self.cluster.cluster_info(stream)
         return info
 
@@ -162,7 +164,9 @@ class Answers:
         """Infos of the streams that are led here, of those that are named."""
         question = msgspec.json.decode(body, type=InfosQuestion)
         found = [self.cluster.here(question.account, name) for name in question.names]
-        return msgspec.json.encode([self.info(stream) for stream in found if stream is not None])
+        return msgspec.json.encode(
+            [self.info(stream, listed=True) for stream in found if stream is not None]
+        )
 
     async def usage(self, body: bytes) -> bytes:
         """What an account uses here."""

@@ -282,7 +282,7 @@ class StreamRequests:
         self, old: Assignment, config: StreamConfig, peers: list[int], moves: bool
     ) -> StreamInfo:
         """Give a stream another configuration or other nodes; returns its info, which may be of
-        before its data has moved. Raises JetStreamError."""
+        before its data has moved, and without the domain. Raises JetStreamError."""
         try:
             await self.ask.check(old, config)
         except CallFailed as error:
@@ -295,7 +295,9 @@ class StreamRequests:
         )
         wanted = self.with_peers(old, peers, moves, origin)
         done = await self.submit(msgspec.structs.replace(wanted, config=raw(config)))
-        return await self.made(done)
+        info = await self.made(done)
+        info.domain = ""
+        return info
 
     def with_peers(
         self, old: Assignment, peers: list[int], moves: bool = False, origin: Origin | None = None
@@ -385,7 +387,9 @@ class StreamRequests:
                     infos[info.config.name] = info
         streams = [infos[name] for name in names if name in infos]
         missing = [name for name in names if name not in infos]
-        return StreamList(total=len(found), offset=offset, streams=streams, missing=missing)
+        # As nats-server says it: behind the end there are none at all.
+        total = len(found) if names else 0
+        return StreamList(total=total, offset=offset, streams=streams, missing=missing)
 
     async def account_info(
         self, js: AccountJetStream, tokens: list[str], payload: bytes, ctx: Context

@@ -10,11 +10,11 @@ from tests.differ.shrink import shrunk
 SEED = int(os.environ.get("HEADWATER_SEED", "1"))
 RUNS = {
     "lines-plain": 150, "lines-users": 100, "histories": 24, "configurations": 300, "starts": 12,
-    "requests": 40, "accounts": 8, "reloads": 6,
+    "requests": 40, "accounts": 8, "reloads": 6, "clusters": 6,
 }  # fmt: skip
 STEPS_MIN = {
     "lines-plain": 900, "lines-users": 600, "histories": 350, "configurations": 299, "starts": 11,
-    "requests": 600, "accounts": 400, "reloads": 5,
+    "requests": 600, "accounts": 400, "reloads": 5, "clusters": 110,
 }  # fmt: skip
 
 

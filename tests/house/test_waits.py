@@ -18,6 +18,7 @@ SLEEPS = {
     "tests/edge/broker/logins/test_before_login.py": (1, "measures how long others wait"),
     "tests/growth/stories.py": (1, "the end of a window of duplicates: the time is the point"),
     "tests/differ/player.py": (3, "steps of a history are that time passes: the time is the point"),
+    "tests/differ/clusters/player.py": (3, ANOTHER),
     "tests/edge/storage/store_harness.py": (1, "turns a loop while the commit thread works"),
     "tests/federation/lab.py": (2, "a slow or far link: " + PACES),
     "bench/cluster/faults.py": (10, "how long a fault lasts; " + ANOTHER),

@@ -83,8 +83,10 @@ async def create_later(js: AccountJetStream, wanted: StreamRequest) -> StreamCre
 
 def created(info: StreamInfo, did_create: bool = True) -> StreamCreated:
     """The answer that a stream was made, or was there already. How its mirror or sources are says
-    nothing yet: a stream that was made just now has missed nothing, and heard of nobody."""
+    nothing yet: a stream that was made just now has missed nothing, and heard of nobody. Nor does
+    it tell of the domain, as with nats-server."""
     stream_config.hide_links(info.config)
+    info.domain = ""
     if did_create:
         for link in [*([info.mirror] if info.mirror is not None else []), *info.sources]:
             link.lag, link.active = 0, -1

@@ -338,9 +338,11 @@ class Consumer(StreamObserver):
     def restore(self, parts: list) -> None:
         """Take over saved progress: a snapshot and the deltas after it. Raises ValueError.
 
-        What is ahead of the data is taken back, so that nothing new is skipped.
+        What is ahead of the data is taken back, so that nothing new is skipped: as far as the
+        sequence that the consumer was asked to begin at, if that is yet to come.
         """
         last: cython.ulonglong = self.store.last_seq
+        begins: cython.ulonglong = self.config.opt_start_seq
         for part in parts:
             apply_delta(
                 part, cython.address(self.at), self.pending, self.exhausted, self.age_offset()
@@ -350,7 +352,7 @@ class Consumer(StreamObserver):
                 self.pending.pop(sequence)
         for sequence in [s for s in self.exhausted if self.store.at(s) == cython.NULL]:
             del self.exhausted[sequence]
-        self.at.next_seq = min(self.at.next_seq, last + 1)
+        self.at.next_seq = min(self.at.next_seq, max(last + 1, begins))
         if self.at.next_seq == 0:
             self.at.next_seq = 1
         self.at.delivered_seq = min(self.at.delivered_seq, self.at.next_seq - 1)

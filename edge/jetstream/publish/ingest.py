@@ -330,13 +330,14 @@ class IngestSink(Sink):
             return True
         if not early and self.answered_before(m, h):
             return True
-        if self.quiet and h.rollup.n > 0 and self.refused_roll_up(m, h):
+        early = self.quiet or stream.group != 0
+        if early and h.rollup.n > 0 and self.refused_roll_up(m, h):
             return True
         if h.expected_last_id.n > 0 and text_of(h.expected_last_id) != stream.last_msg_id:
             last = stream.last_msg_id.decode("utf-8", "replace")
             self.refuse_with(m, errors.STREAM_WRONG_LAST_MSG_ID.error(id=last))
             return True
-        return not self.quiet and h.rollup.n > 0 and self.refused_roll_up(m, h)
+        return not early and h.rollup.n > 0 and self.refused_roll_up(m, h)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -423,14 +424,15 @@ class IngestSink(Sink):
         if h.expected_stream.n > 0 and text_of(h.expected_stream) != stream.name_bytes:
             self.refuse(m, errors.STREAM_NOT_MATCH)
             return True
-        if h.ttl.n <= 0 or (stream.ttl_allowed and not self.quiet):
+        # Of a batch, or for a replicated stream, a TTL that cannot be read is told here.
+        early: cython.bint = self.quiet or stream.group != 0
+        if h.ttl.n <= 0 or (stream.ttl_allowed and not early):
             return False
         ttl_s = parse_ttl(text_of(h.ttl))
-        # Of a message of a batch a TTL that cannot be read is told here, before all else.
-        if not stream.ttl_allowed and (ttl_s or (ttl_s is None and self.quiet)):
+        if not stream.ttl_allowed and (ttl_s or (ttl_s is None and early)):
             self.refuse(m, errors.MESSAGE_TTL_DISABLED)
             return True
-        if ttl_s is None and self.quiet:
+        if ttl_s is None and early:
             self.refuse(m, errors.MESSAGE_TTL_INVALID)
             return True
         return False
@@ -440,8 +442,9 @@ class IngestSink(Sink):
     def refused_expectations(
         self, m: cython.pointer(Msg), h: cython.pointer(PublishHeaders)
     ) -> cython.bint:
-        """Whether an expected sequence refuses the message: in a batch the stream's comes first."""
-        if self.quiet:
+        """Whether an expected sequence refuses the message: in a batch, and of a replicated stream,
+        the stream's comes first."""
+        if self.quiet or self.stream.group != 0:
             return self.refused_last(m, h) or self.refused_subject_last(m, h)
         return self.refused_subject_last(m, h) or self.refused_last(m, h)
 

@@ -592,7 +592,9 @@ class Stream(Task):
     def enter_purge(self, subject: bytes, sequence: int, keep: int) -> int:
         """`purge`, once it was decided on."""
         gone: int = self.store.purge(subject or b">", sequence, keep)
-        self.emptied = self.emptied or not (sequence or keep or subject.strip(b">"))
+        # A group purges up to its last message, which is no purge where there never was one.
+        whole = not (sequence or keep or subject.strip(b">"))
+        self.emptied = self.emptied or (whole and (self.group == 0 or self.store.last_seq > 0))
         # Also when nothing was left: who delivered nothing then goes on behind the last message.
         self.purge_done(subject)
         return gone

@@ -52,6 +52,23 @@ async def test_positions_pending_and_redeliveries_come_back(
     assert [m.payload for m in inbox] == [b"7", b"8", b"9", b"10"]
 
 
+async def test_a_start_that_is_yet_to_come_stays(disk_worlds: Callable[[], Any]) -> None:
+    """It was taken for what is ahead of the data, and messages before it were delivered."""
+    world = disk_worlds()
+    await world.stream(storage="file")
+    world.publish(1)
+    await world.consumer(deliver_policy="by_start_sequence", opt_start_seq=4)
+    before = await world.info()
+
+    world = disk_worlds()
+    assert stable(await world.info()) == stable(before)
+    world.publish(4)
+    inbox = world.listen("_INBOX.x")
+    world.pull("_INBOX.x", "9")
+    await world.until(lambda: len(inbox) == 2)
+    assert [m.numbers[1] for m in inbox] == [4, 5]
+
+
 async def test_unacknowledged_messages_are_delivered_again(
     disk_worlds: Callable[[], Any],
 ) -> None:
