@@ -30,7 +30,7 @@ API_SUBJECTS = (
     b"$JS.API.STREAM.>",
     b"$JS.API.ACCOUNT.>",
     b"$JS.API.META.>",
-    b"$JS.API.SERVER.>",
+    b"$JS.API.SERVER.REMOVE",
     b"$JS.API.CONSUMER.*",
     b"$JS.API.CONSUMER.CREATE.>",
     b"$JS.API.CONSUMER.DURABLE.>",
@@ -44,7 +44,8 @@ API_SUBJECTS = (
     b"$JS.API.CONSUMER.LEADER.>",
 )
 """What routers of a cluster listen on. Pulls and direct gets go to whoever serves them alone. What
-only the system account may ask is not answered to others, as with nats-server."""
+only the system account may ask is not answered to others, as with nats-server; what that does not
+know (SERVER.DRAIN) finds nobody, so that who asks learns of it at once."""
 OFFLINE = {"CONSUMER.INFO": errors.CONSUMER_OFFLINE}
 """What is said of a stream whose nodes are away, where that is not STREAM_OFFLINE."""
 OWN_ROUTES = {
