@@ -421,7 +421,6 @@ def stop(stream: Stream, reason: str, deleted: bool = False) -> None:
     if stream.schedules is not None:
         stream.schedules.stop()
     stream.stop(deleted)
-    stream.node.leftovers.add(stream.store)
 
 
 async def renew(js: StreamOwner, stream: Stream) -> None:

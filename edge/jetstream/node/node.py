@@ -23,7 +23,6 @@ from headwater.edge.jetstream.config.sealing_keys import key_ring
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.models import ClusterInfo, StreamConfig
 from headwater.edge.jetstream.node.age_watch import AgeWatch
-from headwater.edge.jetstream.node.leftovers import Leftovers
 from headwater.edge.jetstream.read.blocks import Transfers
 from headwater.edge.jetstream.stream import stream_states
 from headwater.edge.jetstream.stream.advisories import Advisories
@@ -156,7 +155,6 @@ class NodeJetStream:
         """Of the accounts that are told that they have no JetStream."""
         self.granted: Callable[[str], AccountJetStreamOptions | None] = self._configured
         """What an account is granted; None when it has no JetStream."""
-        self.leftovers = Leftovers(kernel)
         self._sweeps: dict[Stream, int] = {}
         self.age_watch: AgeWatch | None = None
         self.saver: Any = None  # saver.Saver of the consumers' progress, made with the first one

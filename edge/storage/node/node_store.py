@@ -45,6 +45,7 @@ from headwater.edge.storage.log.log_files import SLOT_MIN, LogFiles
 from headwater.edge.storage.log.log_restart import LogRestart
 from headwater.edge.storage.node.descriptions import Descriptions
 from headwater.edge.storage.node.found_streams import FoundStreams
+from headwater.edge.storage.node.leftovers import Leftovers
 from headwater.edge.storage.node.stream_opener import StreamOpener
 from headwater.edge.storage.packing.packing import Packer
 from headwater.edge.storage.recovery.log_recovery import LogRecovery, seed_of
@@ -127,6 +128,7 @@ class NodeStore:
         self.quarantine = Quarantine(self.directory.root)
         self.damage = DamageReport(kernel.loop, self.descriptions.label)
         self.damage.on_logged = lambda store: keep_sizes(self.log, store)
+        self._leftovers = Leftovers(kernel)
         self._files = OpenFiles()
         self._spill: PageSpill | None = None
         self._stores: dict[str, MessageStore] = {}
@@ -634,6 +636,7 @@ class NodeStore:
     def delete_stream(self, store: MessageStore) -> None:
         """Remove a stream and the states whose owner is its incarnation. The files go away once
         the tombstone is durable."""
+        self._leftovers.add(store)
         if not isinstance(store, FileStore):
             self._stores.pop(store.incarnation, None)
             store.close()

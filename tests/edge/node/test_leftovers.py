@@ -16,7 +16,7 @@ import headwater.edge
 from bench.servers import HOST
 from bench.wire import Link
 from headwater.edge.embedded.embedded_node import EmbeddedNode
-from headwater.edge.jetstream.node import leftovers
+from headwater.edge.storage.node import leftovers
 from tests.waiting import until
 
 COUNT = 20

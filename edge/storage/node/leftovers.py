@@ -1,4 +1,4 @@
-"""Memory of streams that have ended."""
+"""Memory of streams that were deleted."""
 
 import gc
 
@@ -6,11 +6,11 @@ from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.storage.index.store import MessageStore
 
 WORTH_BYTES = 4 << 20
-"""What ended streams may keep before somebody looks: a stream that is empty keeps 12 KiB."""
+"""What deleted streams may keep before somebody looks: an empty one keeps 12 KiB."""
 REST = 50
 """A look takes one of so many seconds at most: it walks through all objects of the node."""
 WAIT_S = 1.0
-"""Until a look: whoever still reads from a stream that has ended is done by then, mostly."""
+"""Until a look: whoever still reads from a deleted stream is done by then, mostly."""
 
 _STREAM_BYTES = 12 << 10
 _SUBJECT_BYTES = 128
@@ -28,7 +28,7 @@ def give_back() -> None:
 
 
 class Leftovers:
-    """Has Python look for ended streams, which refer to themselves: their memory serves again.
+    """Has Python look for deleted streams, which refer to themselves: their memory serves again.
 
     Python looks by itself after two million new objects (`GARBAGE` in `deploy/serve.py`). It counts
     objects, and one store's index is a single object of any size.
@@ -42,7 +42,7 @@ class Leftovers:
         """Time of the kernel's monotonic clock before which nobody looks."""
 
     def add(self, store: MessageStore) -> None:
-        """A stream has ended, with what its store has in memory."""
+        """A stream is deleted, with what its store has in memory."""
         state = store.state()
         self._bytes += (
             _STREAM_BYTES
