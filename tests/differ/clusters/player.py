@@ -25,6 +25,9 @@ CLEARED = 20
 
 NOT_FOUND = 10059
 WATCHED = ("STREAM.INFO", "CONSUMER.LIST")
+LATER = {"api", "last_active"}
+"""What nodes hear of each other now and then (as what is used), and what goes with a change of replicas."""
+
 BEATS = re.compile("100 (Idle Heartbeat|FlowControl Request)")
 MADE = re.compile(r"(create|update)_response$")
 """Answers that come before all replicas have what was asked for: how far they are is chance."""
@@ -54,7 +57,11 @@ def _anonymous(value: Any) -> Any:
         return [_anonymous(each) for each in value]
     if not isinstance(value, dict):
         return value
-    found = {key: _anonymous(each) for key, each in value.items() if key != "api"}
+    used = {key for key in ("memory", "storage") if isinstance(value.get(key), int)}
+    found = {key: _anonymous(each) for key, each in value.items() if key not in LATER | used}
+    if "description" in found:
+        # The tags that were not matched stand in no order.
+        found["description"] = " ".join(sorted(re.split(r"[\[\] ,]+", found["description"])))
     cluster = found.pop("cluster", None)
     made = MADE.search(str(value.get("type")))
     if made and isinstance(value.get("state"), dict):

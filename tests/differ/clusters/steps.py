@@ -18,7 +18,7 @@ PLACES: list[Any] = [
     {"tags": ["az:0", "az:1"]}, {}, {"preferred": "n1"},
 ]  # fmt: skip
 ASKED_PLACES: list[Any] = [
-    None, None, {"preferred": "n0"}, {"preferred": "n1"}, {"preferred": "n9"},
+    None, None, {"preferred": ""}, {}, {"preferred": "n9"},
     {"tags": ["az:2"]}, {"tags": ["none"]}, {"cluster": "C"}, {"cluster": "other"},
 ]  # fmt: skip
 REPLICAS = [None, 1, 1, 3, 3, 3, 2, 0, 4, 5, 6, -1]
