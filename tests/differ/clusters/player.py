@@ -26,7 +26,7 @@ CLEARED = 20
 NOT_FOUND = 10059
 WATCHED = ("STREAM.INFO", "CONSUMER.LIST")
 LATER = {"api", "last_active"}
-"""What nodes hear of each other now and then (as what is used), and what goes with a change of replicas."""
+"""What nodes hear of each other now and then, as what is used. Some goes with replicas."""
 
 BEATS = re.compile("100 (Idle Heartbeat|FlowControl Request)")
 MADE = re.compile(r"(create|update)_response$")
