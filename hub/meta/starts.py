@@ -63,7 +63,7 @@ class Starts:
         Its log ended at the batch `found` then, None where it does not say, and is `durable` up to
         another by now. Whether that shows now that the folder is an older copy."""
         known = self.newest.get(node, 0)
-        if boot == known:
+        if boot == known > 0:
             self.reached[node] = max(durable, self.reached.get(node, 0))
             if self.reached[node] >= self._written.get(node, 0) + REMEMBERED_BATCHES:
                 self.remember(node)
@@ -82,9 +82,9 @@ class Starts:
         return True
 
     def remember(self, node: int) -> None:
-        """Write how far a node has come."""
-        reached = self.reached.get(node, 0)
-        if reached == self._written.get(node):
+        """Write how far a node has come, if it has ever said so."""
+        reached = self.reached.get(node)
+        if reached is None or reached == self._written.get(node):
             return
         self._written[node] = reached
         with contextlib.suppress(StoreError, OSError):
