@@ -181,6 +181,8 @@ class ClusterRoutes:
                 return serve(js, tokens, payload, ctx, waits_until, asked)
 
             if not waits_until and asked < 0:
+                if self.relay.came_early(copy_of(js, ctx)):
+                    return None
                 self.relay.hear(copy_of(js, ctx))
             stream = cluster.here(js.name, tokens[0])
             if stream is not None and cluster.hands_over(stream):
@@ -294,6 +296,8 @@ class ClusterRoutes:
         self.relay.leave(copy, assignment.incarnation, to, waits_until > 0)
         if to and not isinstance(ctx.sender, RouteConn):
             self.relay.left_by_client(copy, to)
+        elif to and self.cluster.group.serves:
+            self.relay.left_by_meta(copy, to)
 
     def _with_cluster_info(self, js: AccountJetStream, name: str, answer: Any) -> Any:
         """Put into an answer where the stream is."""

@@ -193,6 +193,8 @@ class Relay:
         """Takes requests of the system account that concern the cluster."""
         self.heard = RecentRequests()
         """What this node was asked, whoever leads."""
+        self.early = RecentRequests()
+        """Served as not heard, before they came from their clients."""
         self._accounts = Turns()
         """When accounts asked this node first."""
         self._known_accounts: set[str] = set()
@@ -308,6 +310,14 @@ class Relay:
             until = self._now() + OFFER_SECONDS
             self.cluster.jetstream.kernel.loop.call_soon(self._offer, copy, to, until)
 
+    def left_by_meta(self, copy: Copy, to: int) -> None:
+        """The leader of the metadata leaves to node `to` what another node's client asked. That
+        node leaves it to this one if it has yet to hear that `to` is back, and then `to` hears
+        nothing of it."""
+        if not copy.by and self._misses_some(to):
+            until = self._now() + OFFER_SECONDS
+            self.cluster.jetstream.kernel.loop.call_soon(self._offer, copy, to, until)
+
     def _route_up(self, number: int, conn: object) -> None:
         self._came.record(str(number), self._now())
 
@@ -341,7 +351,13 @@ class Relay:
         router = self._router(copy)
         waits = router is not None and router.is_in_line(copy.subject, copy.reply)
         if not waits and not self.heard.values(copy.digest, self._now()):
+            self.early.add(copy.digest, True, self._now())
             self._serve_passed(copy)
+
+    def came_early(self, copy: Copy) -> bool:
+        """Whether a request that comes from its client was served before, as one that this node
+        had not heard. Asked once for each."""
+        return not copy.by and bool(self.early.pop(copy.digest, lambda _: True, self._now()))
 
     def hear(self, copy: Copy) -> None:
         """This node was asked."""
