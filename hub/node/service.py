@@ -54,7 +54,8 @@ ARRIVAL_SECONDS = 0.1
 HAND_OVER_SECONDS = 2.0
 """That a stop waits for other nodes to lead what is led here."""
 SILENT_SECONDS = 0.5
-"""That other nodes have to hear that this one answers nothing more, twice."""
+"""That other nodes have to hear that this one answers nothing more, twice, and that requests which
+came before have to be done."""
 RESTING_MAX = 200
 """Accounts without JetStream that are told to other nodes each second, streams or not."""
 ACCOUNT = stream_lifecycle.CLUSTERS_OWN
@@ -539,6 +540,11 @@ class ClusterService:
         for _ in range(2):
             fences = (self._transport.fence(node, SILENT_SECONDS) for node in nodes)
             await asyncio.gather(*fences, return_exceptions=True)
+        accounts = self.cluster.jetstream.accounts.values()
+        routers = [js.router for js in accounts if js.router is not None]
+        # What is done is answered once it is durable: that is a moment later.
+        if waiting := {task for router in routers for task in router.waiting}:
+            await asyncio.wait(waiting, timeout=SILENT_SECONDS)
 
     async def stop(self) -> None:
         """As of `Service`."""
