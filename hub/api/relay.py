@@ -347,12 +347,26 @@ class Relay:
 
     def _unheard(self, number: int, body: memoryview) -> None:
         """A node has left a request to this one, which may not have heard it."""
-        copy = _decoded(body)
-        router = self._router(copy)
+        self._serve_unheard(_decoded(body), self._now() + OFFER_SECONDS)
+
+    def _serve_unheard(self, copy: Copy, until: float) -> None:
+        """Serve a request unless it was heard. Who asks may be at a third node, of which nothing
+        has come yet: an answer would reach nobody, so it waits, `until` then."""
+        router, now = self._router(copy), self._now()
         waits = router is not None and router.is_in_line(copy.subject, copy.reply)
-        if not waits and not self.heard.values(copy.digest, self._now()):
-            self.early.add(copy.digest, True, self._now())
-            self._serve_passed(copy)
+        if waits or self.heard.values(copy.digest, now):
+            return
+        if copy.reply and now < until and not self._is_known(copy):
+            loop = self.cluster.jetstream.kernel.loop
+            loop.call_later(OFFER_AGAIN_SECONDS, self._serve_unheard, copy, until)
+            return
+        self.early.add(copy.digest, True, now)
+        self._serve_passed(copy)
+
+    def _is_known(self, copy: Copy) -> bool:
+        """Whether somebody would hear the answer to a request."""
+        js = self.cluster.jetstream.accounts.get(copy.account)
+        return js is None or bool(js.account.has_interest(copy.reply))
 
     def came_early(self, copy: Copy) -> bool:
         """Whether a request that comes from its client was served before, as one that this node
