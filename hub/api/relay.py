@@ -193,6 +193,8 @@ class Relay:
         """Takes requests of the system account that concern the cluster."""
         self.heard = RecentRequests()
         """What this node was asked, whoever leads."""
+        self._unanswerable = 0
+        """Requests that wait here until it is known who asks."""
         self.early = RecentRequests()
         """Served as not heard, before they came from their clients."""
         self._accounts = Turns()
@@ -356,17 +358,22 @@ class Relay:
         waits = router is not None and router.is_in_line(copy.subject, copy.reply)
         if waits or self.heard.values(copy.digest, now):
             return
-        if copy.reply and now < until and not self._is_known(copy):
+        if now < until and self._unanswerable < REMEMBERED_MAX and not self._is_known(copy):
+            self._unanswerable += 1
             loop = self.cluster.jetstream.kernel.loop
-            loop.call_later(OFFER_AGAIN_SECONDS, self._serve_unheard, copy, until)
+            loop.call_later(OFFER_AGAIN_SECONDS, self._look_again, copy, until)
             return
         self.early.add(copy.digest, True, now)
         self._serve_passed(copy)
 
+    def _look_again(self, copy: Copy, until: float) -> None:
+        self._unanswerable -= 1
+        self._serve_unheard(copy, until)
+
     def _is_known(self, copy: Copy) -> bool:
-        """Whether somebody would hear the answer to a request."""
+        """Whether somebody would hear the answer to a request, or none is wanted."""
         js = self.cluster.jetstream.accounts.get(copy.account)
-        return js is None or bool(js.account.has_interest(copy.reply))
+        return js is None or not copy.reply or bool(js.account.has_interest(copy.reply))
 
     def came_early(self, copy: Copy) -> bool:
         """Whether a request that comes from its client was served before, as one that this node

@@ -1,10 +1,7 @@
 """Both servers with one configuration."""
 
-from contextlib import ExitStack
-from types import TracebackType
-from typing import Self
-
 from bench.servers import Recipe, Server, program
+from tests.differ.started import Started
 
 PLAIN = 'max_payload: 1000\nmax_control_line: 512\nping_interval: "10m"\n'
 USERS = (
@@ -47,7 +44,7 @@ REQUESTS = "\n".join([JETSTREAM, "accounts {", *_EACH, "}", ""])
 WORLDS = {"plain": PLAIN, "users": USERS}
 
 
-class Pair:
+class Pair(Started):
     """Headwater and nats-server; a context manager that starts and ends both."""
 
     def __init__(self, config: str) -> None:
@@ -55,25 +52,10 @@ class Pair:
             Recipe("headwater", (program("headwater"), "serve"), config),
             Recipe("nats-server", (program("nats-server"),), config),
         ]
-        self.servers = [Server(recipe) for recipe in recipes]
-        self._stack = ExitStack()
+        super().__init__([Server(recipe) for recipe in recipes])
 
     @property
     def ports(self) -> tuple[int, int]:
         """Headwater's port, and nats-server's."""
         return self.servers[0].port, self.servers[1].port
 
-    def __enter__(self) -> Self:
-        with self._stack as started:
-            for server in self.servers:
-                started.enter_context(server)
-            self._stack = started.pop_all()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()

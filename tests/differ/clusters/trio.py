@@ -2,13 +2,11 @@
 
 import json
 import time
-from contextlib import ExitStack
-from types import TracebackType
-from typing import Self
 
 from bench.servers import Recipe, Server, ServerFailed, free_port, program
 from tests.dial import dial
 from tests.differ.pair import ACCOUNTS
+from tests.differ.started import Started
 
 SIZE = 3
 LED_S = 30.0
@@ -63,36 +61,24 @@ def led(port: int) -> bool:
     return b'"error"' not in data
 
 
-class Trio:
+class Trio(Started):
     """Both clusters; a context manager that starts and ends them."""
 
     def __init__(self) -> None:
         names = ("headwater", "nats-server")
         self.clusters = [[Server(one) for one in recipes(name)] for name in names]
-        self._stack = ExitStack()
+        super().__init__([one for cluster in self.clusters for one in cluster])
 
     @property
     def ports(self) -> list[tuple[int, int]]:
         """Of each node, Headwater's port and nats-server's."""
         return [(a.port, b.port) for a, b in zip(*self.clusters, strict=True)]
 
-    def __enter__(self) -> Self:
-        with self._stack as started:
-            for server in (one for cluster in self.clusters for one in cluster):
-                started.enter_context(server)
-            end = time.monotonic() + LED_S
-            waiting = [port for pair in self.ports for port in pair]
-            while waiting:
-                waiting = [port for port in waiting if not led(port)]
-                if time.monotonic() > end:
-                    raise ServerFailed(f"no leader within {LED_S:.0f} s at {waiting}")
-            self._stack = started.pop_all()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
+    def ready(self) -> None:
+        """Both clusters have a leader."""
+        end = time.monotonic() + LED_S
+        waiting = [port for pair in self.ports for port in pair]
+        while waiting:
+            waiting = [port for port in waiting if not led(port)]
+            if time.monotonic() > end:
+                raise ServerFailed(f"no leader within {LED_S:.0f} s at {waiting}")

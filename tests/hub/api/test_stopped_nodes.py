@@ -92,6 +92,35 @@ async def test_a_node_that_starts_again_is_asked_as_soon_as_it_answers(lab: Lab)
         assert refused <= set(OFFLINE.items())
 
 
+async def test_a_node_that_one_has_yet_to_see_again_is_asked_by_the_other(lab: Lab) -> None:
+    """The client's node leaves the request to the cluster's leader, as the stream's node is away;
+    the leader sees that node already, and leaves it to that one."""
+    await lab.formed()
+    leader = lab.leader() or 0
+    index, asked = (leader + 1) % 3, (leader + 2) % 3
+    client = await lab.connect(asked)
+    await placed(index, client)
+    await lab.stop_node(index)
+    routes = lab.service(asked).route_service.routes
+    assert routes is not None
+    register, healed = routes.register, False
+
+    def unless_away(conn: Any) -> bool:
+        return (healed or conn.session.peer.server_name != f"n{index}") and register(conn)
+
+    routes.register = unless_away  # type: ignore[method-assign]
+    lab.start(index)
+    await until(lambda: lab.service(index).cluster, "it has begun")
+    number = lab.cluster(index).number
+    await until(lambda: lab.cluster(leader).founding.answers(number), "the leader sees it")
+    assert not lab.cluster(asked).founding.answers(number)
+    relay = lab.service(leader)._routes.relay  # type: ignore[union-attr]
+    asking = asyncio.ensure_future(api(client, "STREAM.INFO.S", timeout=SECONDS))
+    await until(lambda: len(relay.left), "the leader has left it")
+    healed = True
+    assert "error" not in await asking
+
+
 async def refusals(nodes: Nodes) -> dict[str, Any]:
     """What is said of a stream and its consumer when their only node has stopped."""
     user = await connected(f"nats://a:a@127.0.0.1:{nodes.port}")

@@ -52,6 +52,15 @@ class Copies:
         shutil.rmtree(self.path / f"n{index}")
         (self.path / f"old{index}").rename(self.path / f"n{index}")
 
+    async def lead(self, *indexes: int) -> None:
+        """Stop all nodes, and start these on their copies, until one leads."""
+        for index in range(len(self.lab.nodes)):
+            await self.lab.stop_node(index)
+        for index in indexes:
+            self.put_back(index)
+            self.lab.start(index)
+        await until(lambda: self.lab.leader() is not None, "the copies lead")
+
 
 def says_it(lab: Lab) -> list[bool]:
     """Whether each running node's health says that its folder is an older copy."""
@@ -105,6 +114,24 @@ async def test_streams_that_the_copy_lacks_are_not_made_anew(tmp_path: Path, lab
     assert (await api(client, "STREAM.INFO.NEW"))["state"]["messages"] == COUNT
 
 
+async def until_whole(lab: Lab, count: int) -> None:
+    """Start an old copy with a node that is behind, and behind them the one that has everything."""
+    lab.start(0)
+    lab.start(1)
+    await until(lambda: says_it(lab) == [True, False], "the node says so")
+    groups = lab.cluster(0).group.driver.multi_raft.groups
+    assert all(raft.recovering for raft in groups.values()), "it votes by what the copy has"
+    lab.start(2)
+    await lab.settled(3)
+    client = await lab.connect(1)
+
+    async def whole() -> bool:
+        info = await api(client, "STREAM.INFO.S")
+        return info.get("state", {}).get("messages") == count
+
+    await until(whole, "everything acknowledged is there")
+
+
 async def test_an_old_copy_and_a_node_that_is_behind_lead_nothing(tmp_path: Path, lab: Lab) -> None:
     """What was acknowledged is on the third node, which is away."""
     await lab.formed()
@@ -118,20 +145,7 @@ async def test_an_old_copy_and_a_node_that_is_behind_lead_nothing(tmp_path: Path
     await lab.stop_node(0)
     await lab.stop_node(2)
     copies.put_back(0)
-    lab.start(0)
-    lab.start(1)
-    await until(lambda: says_it(lab) == [True, False], "the node says so")
-    groups = lab.cluster(0).group.driver.multi_raft.groups
-    assert all(raft.recovering for raft in groups.values()), "it votes by what the copy has"
-    lab.start(2)
-    await lab.settled(3)
-    client = await lab.connect(1)
-
-    async def whole() -> bool:
-        info = await api(client, "STREAM.INFO.S")
-        return info.get("state", {}).get("messages") == 2 * COUNT
-
-    await until(whole, "everything acknowledged is there")
+    await until_whole(lab, 2 * COUNT)
 
 
 def lay_over(old: Path, folder: Path) -> None:
@@ -212,20 +226,7 @@ async def test_a_copy_laid_over_the_folder_does_not_vote_by_what_it_knew(
     await lab.stop_node(0)
     await lab.stop_node(2)
     lay_over(tmp_path / "old0", tmp_path / "n0")
-    lab.start(0)
-    lab.start(1)
-    await until(lambda: says_it(lab) == [True, False], "the node says so")
-    groups = lab.cluster(0).group.driver.multi_raft.groups
-    assert all(raft.recovering for raft in groups.values()), "it votes by what the copy has"
-    lab.start(2)
-    await lab.settled(3)
-    client = await lab.connect(1)
-
-    async def whole() -> bool:
-        info = await api(client, "STREAM.INFO.S")
-        return info.get("state", {}).get("messages") == 3 * COUNT
-
-    await until(whole, "everything acknowledged is there")
+    await until_whole(lab, 3 * COUNT)
 
 
 async def test_replicas_of_streams_that_the_cluster_forgot_are_kept_and_named(
@@ -246,12 +247,7 @@ async def test_replicas_of_streams_that_the_cluster_forgot_are_kept_and_named(
         await make(client, f"MORE{number}", placement={"tags": ["az:2"]})
     await make(client, "LATE", num_replicas=3)
     await fill(client, "LATE")
-    for index in range(3):
-        await lab.stop_node(index)
-    for index in (0, 1):
-        copies.put_back(index)
-        lab.start(index)
-    await until(lambda: lab.leader() is not None, "the copies lead")
+    await copies.lead(0, 1)
     client = await lab.connect(0)
     await make(client, "OTHER", num_replicas=2)
     await fill(client, "OTHER")

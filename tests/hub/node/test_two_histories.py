@@ -38,12 +38,7 @@ async def test_a_member_with_other_committed_entries_stops_and_keeps_them(
     copies = Copies(lab, tmp_path)
     await copies.keep(0, 1)
     await fill(client, "S")
-    for index in range(3):
-        await lab.stop_node(index)
-    for index in (0, 1):
-        copies.put_back(index)
-        lab.start(index)
-    await until(lambda: lab.leader() is not None, "the copies lead")
+    await copies.lead(0, 1)
     client = await lab.connect(0)
 
     async def answers() -> bool:
