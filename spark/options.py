@@ -144,6 +144,7 @@ _KAFKAS = {
     "subscribepattern": "streams, with * for any text",
     "subscribe": "stream",
     "assign": "subjects, which are a part of a stream",
+    "startingoffsetsbytimestampstrategy": "nothing: behind the last message is what comes next",
     "startingoffsetsbytimestamp": "startingTimestamp",
     "endingoffsetsbytimestamp": "endingTimestamp",
     "startingoffsets": "starting, the first sequence",
@@ -168,7 +169,7 @@ _KAFKAS = {
     "kafka.": "nothing, as it is one of Kafka's client: leave it away",
 }
 #: Positions in the JSON of Kafka's options.
-_KAFKAS_ENDS = {"-2": "earliest", "-1": "latest"}
+_KAFKAS_ENDS = {"-2": "earliest", "-1": "latest", "0": "earliest"}
 #: Units of spans: a letter, or a word as Spark's own options take it.
 _SPAN = re.compile(
     r"(\d{1,8})\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?|)"
@@ -352,14 +353,15 @@ def _streams(options: Mapping[str, str]) -> tuple[str, ...]:
         raise OptionError("options 'stream' and 'streams' exclude each other: give one")
     if not streams and not patterns:
         hint = "" if "servers" in options else f". {TABLES}"
-        raise OptionError(f"option 'stream' is required: the name of the stream to read{hint}")
+        raise OptionError(f"option 'stream' is required: the name of the stream{hint}")
     for stream in streams:
         if "*" in stream:
             raise OptionError(
                 f"{stream!r} is no stream name: patterns are in option 'streams' of a DataFrame; "
                 "a command takes names, with commas (--stream A,B)"
             )
-        _check_stream_name(stream, "stream name")
+        dots = ". A subject? Name its stream here, and the subject in option 'subjects'"
+        _check_stream_name(stream, "stream name", dots if "." in stream else "")
     for pattern in patterns:
         _check_stream_name(pattern, "pattern of stream names", f". {NO_EXPRESSIONS}")
     return streams
@@ -395,25 +397,39 @@ def option_table() -> str:
 
 
 def _known(given: Mapping[str, str]) -> dict[str, str]:
+    """Options by their proper names. Raises OptionError for all unknown ones at once."""
     known: dict[str, str] = {}
+    kafkas: list[str] = []
+    others: list[str] = []
     for name, value in given.items():
         if name.lower() in _SPARKS:
             continue
         proper = _BY_LOWER.get(name.lower())
-        if proper is None:
-            raise OptionError(f"unknown option '{name}'{_advice(name.lower())}")
-        known[proper] = value.strip() if proper != "password" else value
+        if proper is not None:
+            known[proper] = value.strip() if proper != "password" else value
+        elif here := _of_kafka(name.lower()):
+            kafkas.append(f"'{name}' by {here}")
+        else:
+            others.append(f"'{name}'{_guess(name.lower())}")
+    problems = []
+    if kafkas:
+        those = "; ".join(kafkas)
+        problems.append(f"options of Kafka's source; what they do there is done here: {those}")
+    if others:
+        problems.append(f"unknown options: {', '.join(others)}. Known are {', '.join(OPTIONS)}")
+    if problems:
+        raise OptionError(". ".join(problems))
     return known
 
 
-def _advice(name: str) -> str:
-    """What to write in place of an option that there is not."""
-    for begin, here in _KAFKAS.items():
-        if name.startswith(begin):
-            return f": what Kafka's source does with it is done here by {here}"
+def _of_kafka(name: str) -> str:
+    """What does here what that option does in Kafka's source; empty if it is none of its."""
+    return next((here for begin, here in _KAFKAS.items() if name.startswith(begin)), "")
+
+
+def _guess(name: str) -> str:
     near = difflib.get_close_matches(name, _BY_LOWER, 1)
-    hint = f": did you mean '{_BY_LOWER[near[0]]}'?" if near else "."
-    return f"{hint} Known are {', '.join(OPTIONS)}"
+    return f" (did you mean '{_BY_LOWER[near[0]]}'?)" if near else ""
 
 
 def _list(text: str) -> tuple[str, ...]:

@@ -23,9 +23,12 @@ _REFUSED = {
         "number in writeId"
     ),
     r"\"headwater\" cannot be written in the \"\w+\" mode": "use mode('append')",
-    r"name `(value|key|topic|offset|partition)` cannot be resolved": (
+    r"`(value|key|topic|offset|partition|timestampType)` (cannot be resolved|is not supported)": (
         "Kafka's value and offset are payload and sequence here, its key is a token of subject, "
-        "its topic the column stream, and there is no partition"
+        "its topic the column stream, and there is no partition and no timestampType"
+    ),
+    r"headwater does not support continuous processing": (
+        "take trigger(processingTime='0 seconds'), the shortest one"
     ),
     r"name `headers` cannot be resolved": "set the option headers to map or raw",
 }

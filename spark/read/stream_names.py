@@ -64,8 +64,9 @@ def stream_infos(
 
 def unknown_stream(options: SourceOptions, stream: str) -> UnknownStreamError:
     """The error for a stream that does not exist."""
+    what = f"bucket {options.bucket!r}, stream" if options.bucket else "stream"
     return UnknownStreamError(
-        f"stream {stream!r} does not exist in {_where(options)}: check the name, domain and account"
+        f"{what} {stream!r} does not exist in {_where(options)}: check the name, domain and account"
     )
 
 

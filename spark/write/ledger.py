@@ -213,7 +213,18 @@ class Ledger:
         except ApiError as error:
             # There already, perhaps with settings of its owner's.
             if error.err_code != _IN_USE:
-                raise
+                raise self._not_made(error) from error
+
+    def _not_made(self, error: ApiError) -> ApiError:
+        """The server's error for a bucket that cannot be made, with what that is and what to do."""
+        copies = f"{self._replicas} replicas" if self._replicas > 1 else "one replica"
+        words = (
+            f"{error.description}. That is the bucket {BUCKET}, in which queries enter what they "
+            f"have written: it gets {copies}, as the target has. Start the nodes that are away, "
+            "give the account and the nodes room, or make the bucket yourself: nats kv add "
+            f"{BUCKET}, with the settings that this server needs"
+        )
+        return ApiError(error.code, error.err_code, words)
 
 
 def attempt_fenced(task: int) -> FencedError:

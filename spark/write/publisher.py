@@ -230,8 +230,10 @@ class Publisher:
         except ApiError as error:
             # One that has acknowledged may be on its way to another node.
             if error.err_code == STREAM_NOT_FOUND and not self.published + self.duplicates:
+                bucket = self._options.bucket
+                what = f"bucket {bucket!r}, stream" if bucket else "stream"
                 raise PublishError(
-                    f"stream {self._stream!r} does not exist, and no other one takes messages of "
+                    f"{what} {self._stream!r} does not exist, and no other one takes messages of "
                     f"{subject}: create it, or check the name, domain and account"
                 ) from error
             return

@@ -103,14 +103,9 @@ def check_columns(
             "mode overwrite would delete the messages of the stream: use mode append, and purge "
             "the stream yourself if that is meant"
         )
+    _check_names(schema.fieldNames(), known, bucket)
     for field in schema.fields:
-        types = known.get(field.name)
-        if types is None:
-            kafka = "" if bucket else _KAFKAS.get(field.name, "")
-            hint = f": what is {field.name!r} for Kafka's sink is {kafka} here" if kafka else ""
-            raise OptionError(
-                f"column {field.name!r} is unknown{hint}. There are {', '.join(known)}"
-            )
+        types = known[field.name]
         if field.dataType not in types:
             names = dict.fromkeys(kind.simpleString() for kind in types)
             kafkas = field.name == "headers" and isinstance(field.dataType, ArrayType)
@@ -132,6 +127,20 @@ def check_columns(
                 "that is read; of several streams concat(stream, ':', sequence)"
             )
         raise OptionError(f"column {missing[0]!r} is missing{hint}")
+
+
+def _check_names(names: list[str], known: dict[str, tuple[Any, ...]], bucket: bool) -> None:
+    """Raises OptionError for all columns that nothing is made of."""
+    unknown = [name for name in names if name not in known]
+    if not unknown:
+        return
+    listed = ", ".join(map(repr, unknown))
+    kafkas = {} if bucket else {name: _KAFKAS[name] for name in unknown if name in _KAFKAS}
+    hints = "".join(
+        f". What is {name!r} for Kafka's sink is {here} here" for name, here in kafkas.items()
+    )
+    what = f"column {listed} is" if len(unknown) == 1 else f"columns {listed} are"
+    raise OptionError(f"{what} unknown{hints}. There are {', '.join(known)}: select those")
 
 
 class HeadwaterWriter(DataSourceArrowWriter):

@@ -183,11 +183,17 @@ def test_what_spark_refuses_by_itself_says_what_to_do(
         with pytest.raises(Exception, match="UNRESOLVED_COLUMN") as caught:
             frame.select(column)
         assert words in spark_reason(str(caught.value))
+    with pytest.raises(AttributeError, match="value") as caught:
+        frame.select(frame.value)
+    assert "are payload and sequence here" in spark_reason(str(caught.value))
     rows = frame.selectExpr("subject", "payload")
     with pytest.raises(Exception, match="ErrorIfExists") as caught:
         rows.write.format("headwater").options(**server.options("WAYS")).save()
     assert "use mode('append')" in spark_reason(str(caught.value))
     stream = spark.readStream.format("headwater").options(**server.options("WAYS")).load()
+    with pytest.raises(Exception, match="continuous processing") as caught:
+        stream.writeStream.format("noop").trigger(continuous="1 second").start()
+    assert "processingTime='0 seconds'" in spark_reason(str(caught.value))
     counts = stream.groupBy("subject").count().selectExpr("subject", "'x' payload", "subject id")
     query = counts.writeStream.format("headwater").options(**server.options("WAYS"))
     query = query.outputMode("update").option("checkpointLocation", str(tmp_path))

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from headwater.spark.errors import (
+    ApiError,
     ConnectError,
     FencedError,
     OptionError,
@@ -394,6 +395,24 @@ def test_a_server_may_have_no_folder_for_the_ledger_just_now(tmp_path: Path) -> 
         end(running)
 
 
+@pytest.mark.parametrize("kind", ["headwater", "nats-server"])
+def test_a_ledger_without_a_place_says_what_it_is(tmp_path: Path, kind: str) -> None:
+    """The server's own words spoke of streams, and the user had made none."""
+    account = "A { jetstream { max_streams: 1 }, users [ { user: a, password: a } ] }"
+    running = start_server(tmp_path, f"accounts {{ {account} }}\nno_auth_user: a", kind)
+    try:
+
+        async def make(connection: Any, js: Any) -> None:
+            await js.add_stream(name="ONLY", subjects=["ONLY.>"])
+
+        running.run(make)
+        with pytest.raises(ApiError, match=r"10027.*bucket headwater-spark.*nats kv add") as found:
+            write_batch(target(running, "ONLY"), iter([batch("ONLY", range(3))]), "q", "run", 0)
+        assert found.value.err_code == 10027
+    finally:
+        end(running)
+
+
 def test_an_end_whose_answer_is_lost_fences_nobody(
     server: Any, fill: Callable, query: str
 ) -> None:
@@ -546,7 +565,12 @@ def schema(**columns: Any) -> StructType:
         ({"subject": "string", "payload": "string"}, False, True, "'id' is missing.*concat"),
         ({"subject": "string", "payload": "long"}, False, False, "bigint, not binary or string"),
         ({"subject": "string", "payload": "binary", "more": "integer"}, False, False, "unknown"),
-        ({"subject": "string", "value": "binary"}, False, False, "Kafka.s sink is .payload. here"),
+        (
+            {"key": "binary", "value": "binary", "partition": "integer"},
+            False,
+            False,
+            "columns 'key', 'value', 'partition' are unknown.*Kafka.s sink is .payload. here",
+        ),
         (
             {"subject": "string", "payload": "binary", "headers": ArrayType(StringType())},
             False,
