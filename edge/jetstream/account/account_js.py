@@ -158,11 +158,11 @@ class AccountJetStream:
     def check_limits(self, wanted: StreamConfig) -> None:
         """Refuse what account or node have no room for, as it came, before anything else is judged,
         and whether there is such a stream or not (nats-server, `jsNonClusteredStreamLimitsCheck`).
-        Raises JetStreamError."""
+        There is no limit of bytes for what names no storage. Raises JetStreamError."""
         others = self.configs()
         self.tiers.check_streams(wanted, others)
         self.tiers.check_consumers(wanted)
-        if wanted.max_bytes:
+        if wanted.max_bytes and wanted.storage:
             self.tiers.check_bytes(wanted, others, None)
             self.tiers.check_node(wanted)
 

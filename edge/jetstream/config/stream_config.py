@@ -85,8 +85,9 @@ def checked(config: StreamConfig, scope: Scope) -> StreamConfig:
 
 
 def copy_of(config: StreamConfig) -> StreamConfig:
-    """A deep copy, as a plain StreamConfig."""
+    """A deep copy, as a plain StreamConfig; what names no storage is for a file."""
     fields = {name: getattr(config, name) for name in StreamConfig.__struct_fields__}
+    fields["storage"] = config.storage or "file"
     return msgspec.convert(msgspec.to_builtins(StreamConfig(**fields)), StreamConfig)
 
 

@@ -25,6 +25,8 @@ def always(value: Any) -> Any:
 
 NO_POLICY: Any = ""
 """Requests that name no priority policy have this, but may not name it so."""
+NO_STORAGE: Any = ""
+"""The same for requests that name no storage; what is checked has one."""
 
 
 class Wire(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -136,6 +138,7 @@ class StreamConfig(Wire):
 class StreamRequest(StreamConfig):
     """Body of STREAM.CREATE and STREAM.UPDATE."""
 
+    storage: Literal["file", "memory"] = NO_STORAGE
     pedantic: bool = False
 
 

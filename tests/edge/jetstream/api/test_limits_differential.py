@@ -46,6 +46,14 @@ WANTED: list[tuple[str, dict[str, Any]]] = [
     ("B", {}),
     ("C", {"subjects": ["a..b"], "max_bytes": LARGE}),
     ("D", {"max_bytes": 4 << 30}),
+    ("A", {"max_bytes": LARGE, "storage": None}),
+    ("A", {"max_bytes": LARGE, "storage": ""}),
+    ("E", {"max_bytes": LARGE, "storage": None}),
+    ("E", {"max_bytes": LARGE, "storage": None, "subjects": ["a..b"]}),
+    ("E", {"max_bytes": LARGE, "storage": None, "subjects": ["A.x"]}),
+    ("E", {"max_bytes": LARGE, "storage": None, "max_consumers": 9, "subjects": ["a..b"]}),
+    ("E", {"max_bytes": 1 << 20, "storage": None, "persist_mode": "async"}),
+    ("E", {"max_bytes": 1 << 20, "persist_mode": "async"}),
 ]
 """Streams, one after the other; subjects and a storage of files where nothing else is said."""
 
@@ -63,6 +71,8 @@ def own(recipe: Recipe) -> Recipe:
 async def answered(client: Client, name: str, fields: dict[str, Any]) -> dict[str, Any]:
     """The refusal of a stream, empty where there is none."""
     body = {"name": name, "subjects": [f"{name}.>"], "storage": "file", **fields}
+    if body["storage"] is None:
+        del body["storage"]
     reply = await client.request(f"$JS.API.STREAM.CREATE.{name}", json.dumps(body).encode())
     error: dict[str, Any] = json.loads(reply.data).get("error", {})
     return error
