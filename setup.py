@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,11 +10,29 @@ from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
 
 ROOT = Path(__file__).resolve().parent
+COMMIT_DIGITS = 7
+
+
+def write_commit() -> None:
+    """Tell the program from which commit it is built; what is no checkout keeps what it says."""
+    if not (ROOT / ".git").exists():
+        return
+    command = ["git", "-C", str(ROOT), "rev-parse", f"--short={COMMIT_DIGITS}", "HEAD"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return
+    path = ROOT / "edge" / "facts" / "git_commit.txt"
+    if not path.exists() or path.read_text() != asked.stdout:
+        path.write_text(asked.stdout)
+
+
 sys.path.insert(0, str(ROOT))
 
 import build_accel  # noqa: E402
 
 os.chdir(ROOT)
+write_commit()
 # Cython's processes do not need this file read again, which they do by default from Python 3.14 on.
 multiprocessing.set_start_method("fork", force=True)
 # `make ext` makes errors of what a compiler warns of. Whoever installs Headwater, perhaps with a
@@ -51,6 +70,7 @@ if (ROOT / "spark" / "autoload").exists():
 setup(
     packages=packages,
     package_dir=package_dir,
+    package_data={"headwater.edge.facts": ["git_commit.txt"]},
     ext_modules=cythonize(
         extensions,
         include_path=[str(tree)],

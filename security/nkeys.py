@@ -10,6 +10,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, Final
 
+from headwater.security.curve_point import public_half
 from headwater.security.errors import NKeyError
 
 if TYPE_CHECKING:
@@ -141,9 +142,7 @@ class KeyPair:
         self._prefix = prefix
         self._seed = seed
         if prefix == PREFIX_CURVE:
-            from nacl.bindings import crypto_scalarmult_base
-
-            self._public = encode(prefix, crypto_scalarmult_base(seed))
+            self._public = encode(prefix, public_half(seed))
             self._secret = seed
         else:
             from nacl.bindings import crypto_sign_seed_keypair

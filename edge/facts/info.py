@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.edge.facts.version import API_LEVEL, NATS_LEVEL
+from headwater.edge.facts.version import API_LEVEL, GIT_COMMIT, NATS_LEVEL
 
 
 class NodeFacts(msgspec.Struct, kw_only=True):
@@ -13,6 +13,8 @@ class NodeFacts(msgspec.Struct, kw_only=True):
 
     server_id: str
     server_name: str
+    xkey: str = ""
+    """Public key by which others may encrypt for the node."""
     host: str
     port: int
     max_payload: int
@@ -30,14 +32,25 @@ class NodeFacts(msgspec.Struct, kw_only=True):
     lame_duck: bool = False
 
 
+ORDER = """
+server_id server_name version proto git_commit go host port headers auth_required tls_required
+tls_verify tls_available max_payload jetstream client_id client_ip nonce cluster domain connect_urls
+ldm compression connect_info remote_account acc_is_sys api_lvl info_on_connect leafnode_urls xkey
+"""
+PLACES = {name: place for place, name in enumerate(ORDER.split())}
+"""Where fields stand in INFO, as nats-server writes them."""
+
+
 def identity_fields(facts: NodeFacts) -> dict[str, Any]:
     """What INFO and the page of the node both begin with: who it is, and where it listens. There
     are clients that refuse an INFO with a field that nats-server's does not have."""
+    commit = {"git_commit": GIT_COMMIT} if GIT_COMMIT else {}
     return {
         "server_id": facts.server_id,
         "server_name": facts.server_name,
         "version": NATS_LEVEL,
         "proto": 1,
+        **commit,
         "go": f"python{platform.python_version()}",
         "host": facts.host,
         "port": facts.port,
@@ -65,11 +78,18 @@ def info_fields(facts: NodeFacts, *, cid: int, client_ip: str, nonce: str = "") 
         "nonce": nonce,
         "connect_urls": facts.connect_urls,
         "ldm": facts.lame_duck,
+        "xkey": facts.xkey,
     }
     fields.update({key: value for key, value in optional.items() if value})
     return fields
 
 
+def place_of(name: str) -> int:
+    """Where a field stands; those that NATS does not know are last."""
+    return PLACES.get(name, len(PLACES))
+
+
 def info_line(fields: dict[str, Any]) -> bytes:
     """The protocol line for `fields`."""
-    return b"INFO " + msgspec.json.encode(fields) + b" \r\n"
+    ordered = {name: fields[name] for name in sorted(fields, key=place_of)}
+    return b"INFO " + msgspec.json.encode(ordered) + b" \r\n"

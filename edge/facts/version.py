@@ -1,5 +1,6 @@
 """Versions that a node announces."""
 
+from pathlib import Path
 from typing import Final
 
 VERSION: Final = "0.1.0"
@@ -22,3 +23,17 @@ PEER_HEADER: Final = b"Headwater-Version"
 def peer_block() -> bytes:
     """The header block with that header."""
     return b"NATS/1.0\r\n%b: %b\r\n\r\n" % (PEER_HEADER, VERSION.encode())
+
+COMMIT_FILE: Final = Path(__file__).with_name("git_commit.txt")
+"""The build writes it (`setup.py`), where it knows from which commit it builds."""
+
+
+def _commit() -> str:
+    try:
+        return COMMIT_FILE.read_text().strip()
+    except OSError:
+        return ""
+
+
+GIT_COMMIT: Final = _commit()
+"""The first digits of the commit that was built; empty where that is not known."""

@@ -16,13 +16,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
 
+from headwater.edge.wire.http_heads import HEAD_MAX, HeadCount, HeadRoom, HeadTooLarge, check_fields
+
 log = logging.getLogger("headwater.monitor")
 
 VISITORS_MAX = 256
 """Connections at a time; a further one is closed at once."""
-
-HEAD_MAX = 16 << 10
-"""Bytes of a request's first line and headers."""
 
 BODY_MAX = 64 << 10
 """Longest body that is read (and ignored)."""
@@ -63,6 +62,7 @@ class Visitor(asyncio.Protocol):
         self._visitors = visitors
         self._transport: asyncio.Transport
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX)
+        self._head = HeadCount(visitors.heads)
         self._request: h11.Request | None = None
         self._body_bytes = 0
         self._ending = self._full = False
@@ -78,13 +78,21 @@ class Visitor(asyncio.Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection is gone."""
         self._timer.cancel()
+        self._head.end()
         self._visitors.there.discard(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came: answer every request that is complete."""
-        if not self._ending:
-            self._http.receive_data(data)
-            self._go_on()
+        if self._ending:
+            return
+        try:
+            if self._http.their_state is h11.IDLE:
+                self._head.add(data)
+        except HeadTooLarge as error:
+            self._refuse(Malformed(431, str(error)))
+            return
+        self._http.receive_data(data)
+        self._go_on()
 
     def pause_writing(self) -> None:
         """The peer takes its answers too slowly for more of them."""
@@ -107,6 +115,8 @@ class Visitor(asyncio.Protocol):
             try:
                 event = self._http.next_event()
                 if isinstance(event, h11.Request):
+                    self._head.end()
+                    check_fields(len(event.headers))
                     self._request = checked(event)
                     self._body_bytes = 0
                 elif isinstance(event, h11.Data):
@@ -117,6 +127,8 @@ class Visitor(asyncio.Protocol):
                     return
             except h11.RemoteProtocolError as error:
                 self._refuse(Malformed(error.error_status_hint, str(error)))
+            except HeadTooLarge as error:
+                self._refuse(Malformed(431, str(error)))
             except Malformed as error:
                 self._refuse(error)
 
@@ -218,6 +230,7 @@ class Visitors:
         self.loop = loop
         self.answer = answer
         self.there: set[Visitor] = set()
+        self.heads = HeadRoom()
         self._coming: set[asyncio.Task[None]] = set()
 
     def serve(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:

@@ -17,7 +17,7 @@ from headwater.edge.broker.logins.sessions import Sessions
 from headwater.edge.conf.auth_config import auth_config
 from headwater.edge.conf.options import OCSPPeerOptions, Options
 from headwater.edge.facts.info import NodeFacts
-from headwater.edge.facts.version import NATS_LEVEL, VERSION
+from headwater.edge.facts.version import GIT_COMMIT, NATS_LEVEL, VERSION
 from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.node.account_terms import NOTHING, AccountTerms, terms_of
 from headwater.edge.node.jetstream_switch import JetStreamSwitch
@@ -54,6 +54,7 @@ class Node:
         self.loop = loop
         self.kernel = Kernel(loop, time_source, chance)
         self.server_id, key = _own_key(options, self.kernel.chance)
+        self.curve = nkeys.KeyPair("X", self.kernel.chance.randbytes(nkeys.KEY_BYTES))
         self.server_name = options.server_name or self.server_id
         self.accounts: dict[str, Account] = {}
         self.authenticator = Authenticator(auth_config(options), self.kernel.wall_ns)
@@ -188,6 +189,7 @@ class Node:
         options = self.options
         log.info("Starting nats-server")
         log.info("  Version:  %s (headwater %s)", NATS_LEVEL, VERSION)
+        log.info("  Git:      [%s]", GIT_COMMIT or "not set")
         log.info("  Name:     %s", self.server_name)
         log.info("  ID:       %s", self.server_id)
         if options.config_file:
@@ -327,6 +329,7 @@ class Node:
         return NodeFacts(
             server_id=self.server_id,
             server_name=self.server_name,
+            xkey=self.curve.public_key,
             host=options.host,
             port=options.port,
             max_payload=options.max_payload,
@@ -440,6 +443,6 @@ def _callouts(node: Node, key: nkeys.KeyPair | None) -> Any:
         return None
     from headwater.edge.broker.logins.callouts import Callouts
 
-    callouts = Callouts(node, key, node.sessions.checks)
+    callouts = Callouts(node, key, node.curve, node.sessions.checks)
     node.sessions.checks.ask_service = callouts.ask
     return callouts

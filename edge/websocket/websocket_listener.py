@@ -4,6 +4,7 @@ Until the upgrade has succeeded there is no session; a socket that does not get 
 `handshake_timeout` is dropped.
 """
 
+import contextlib
 import logging
 import socket
 from collections.abc import Callable
@@ -16,12 +17,8 @@ from headwater.edge.broker.listeners.tls_filter import TLSFilter
 from headwater.edge.conf.options import DEFAULT_HOST, Options
 from headwater.edge.websocket.paths import LEAF_PATH, MQTT_PATH
 from headwater.edge.websocket.websocket_filter import FilterStack, WebSocketFilter
-from headwater.edge.websocket.websocket_request import (
-    HEAD_BYTES_MAX,
-    RefusedError,
-    Upgrade,
-    UpgradeReader,
-)
+from headwater.edge.websocket.websocket_request import RefusedError, Upgrade, UpgradeReader
+from headwater.edge.wire.http_heads import HEAD_MAX, HeadRoom
 from headwater.security.tls.contexts import cipher_suite
 
 if TYPE_CHECKING:
@@ -32,6 +29,8 @@ log = logging.getLogger("headwater.broker")
 READ_BYTES = 16 * 1024
 TLS_BYTES_MAX = 64 * 1024
 """What a TLS handshake, with a client's chain of certificates, may take beside the request."""
+LINGER_S = 0.5
+"""How long what nobody reads may still come, so that no reset overtakes a refusal."""
 HANDSHAKE_TIMEOUT_S = 2.0
 """Used when the configuration names none."""
 
@@ -54,8 +53,10 @@ class Handshake:
         self.tls: TLSFilter | None = None
         if service.context is not None:
             self.tls = TLSFilter(service.context, on_ready=self._on_secured)
-        self._reader = UpgradeReader(service.options.websocket, secure=self.tls is not None)
-        self._room = HEAD_BYTES_MAX + (TLS_BYTES_MAX if self.tls is not None else 0)
+        self._reader = UpgradeReader(
+            service.options.websocket, secure=self.tls is not None, room=service.heads
+        )
+        self._room = HEAD_MAX + TLS_BYTES_MAX
         self._begin()
         service.pending.add(self)
 
@@ -131,7 +132,7 @@ class Handshake:
             upgrade = self._reader.feed(plain) if plain else None
         except RefusedError as error:
             self._write(error.answer())
-            self._end(str(error))
+            self._linger(str(error))
             return
         self._flush_tls()
         if upgrade is not None:
@@ -169,6 +170,7 @@ class Handshake:
 
     def _leave(self) -> None:
         self._timer.cancel()
+        self._reader.end()
         self.service.pending.discard(self)
         self.service.loop.remove_reader(self.sock.fileno())
 
@@ -179,6 +181,29 @@ class Handshake:
         if text:
             log.error("%s:%s - %s", self.address[0], self.address[1], text)
         self.sock.close()
+
+    def _linger(self, text: str) -> None:
+        """End what was refused, once the peer has stopped sending, or had time for that."""
+        log.error("%s:%s - %s", self.address[0], self.address[1], text)
+        if self.closed:
+            return
+        self._leave()
+        loop = self.service.loop
+        self.service.pending.add(self)
+        self._timer = loop.call_later(LINGER_S, self._end, "")
+        loop.add_reader(self.sock.fileno(), self._discard)
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+
+    def _discard(self) -> None:
+        try:
+            more = self.sock.recv(READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            more = b""
+        if not more:
+            self._end("")
 
     def drop(self) -> None:
         """Give up without a word."""
@@ -193,6 +218,7 @@ class WebSocketService:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.pending: set[Handshake] = set()
+        self.heads = HeadRoom()
         self.timeout = options.websocket.handshake_timeout or HANDSHAKE_TIMEOUT_S
         self.paths: dict[str, Opened] = {}
         """Who takes an upgrade of a path, by its end; without an entry it is refused."""

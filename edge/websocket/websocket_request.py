@@ -13,10 +13,13 @@ from wsproto.utilities import generate_accept_token
 
 from headwater.edge.conf.options import WebSocketOptions
 from headwater.edge.websocket.paths import cleaned
-
-HEAD_BYTES_MAX = 64 * 1024
-"""Longest request head; browsers send a few hundred bytes, cookies with tokens a few thousand, and
-what stands before servers usually lets 8 to 64 KiB pass."""
+from headwater.edge.wire.http_heads import (
+    HEAD_MAX,
+    HeadCount,
+    HeadRoom,
+    HeadTooLarge,
+    check_fields,
+)
 
 DEFLATE_ANSWER = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
 HTTP_VERSIONS = frozenset((b"1.0", b"1.1", b"1.2"))
@@ -108,16 +111,30 @@ class Upgrade:
 class UpgradeReader:
     """Collects the request's bytes until it can be judged."""
 
-    def __init__(self, options: WebSocketOptions, *, secure: bool) -> None:
+    def __init__(
+        self, options: WebSocketOptions, *, secure: bool, room: HeadRoom | None = None
+    ) -> None:
+        """`room` is what large heads share."""
         self._options = options
         self._secure = secure
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX)
+        self._head = HeadCount(room or HeadRoom())
+
+    def end(self) -> None:
+        """The request is complete, or no longer awaited."""
+        self._head.end()
 
     def feed(self, data: bytes) -> Upgrade | None:
         """The request once it is complete. Raises RefusedError."""
         try:
+            self._head.add(data)
             self._http.receive_data(data)
             event = self._http.next_event()
+            if isinstance(event, h11.Request):
+                check_fields(len(event.headers))
+        except HeadTooLarge as error:
+            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            raise RefusedError(status, str(error)) from error
         except h11.RemoteProtocolError as error:
             raise RefusedError(HTTPStatus(error.error_status_hint), str(error)) from error
         if event is h11.NEED_DATA:

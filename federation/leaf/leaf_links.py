@@ -62,6 +62,15 @@ WRITE_DEADLINE_MIN_S = 30.0
 
 KEEPALIVE_IDLE_S = 30
 
+HIDDEN_FROM_LINKS = (
+    "connect_urls",
+    "client_ip",
+    "tls_available",
+    "tls_required",
+    "tls_verify",
+    "xkey",
+)
+"""Of what INFO says to clients."""
 SO_MAX_PACING_RATE = 47
 """Of Linux (asm-generic/socket.h); Python has no name for it."""
 
@@ -383,7 +392,7 @@ class LeafLinks:
         fields = info_fields(
             self.node.facts, cid=conn.cid, client_ip=str(detail.get("ip", "")), nonce=nonce
         )
-        for key in ("connect_urls", "client_ip", "tls_available", "tls_required", "tls_verify"):
+        for key in HIDDEN_FROM_LINKS:
             fields.pop(key, None)
         cluster = self.node.options.cluster
         if not cluster.port and not cluster.name:

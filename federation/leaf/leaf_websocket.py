@@ -11,12 +11,11 @@ from wsproto.utilities import generate_accept_token
 
 from headwater.edge.websocket.paths import LEAF_PATH
 from headwater.edge.websocket.websocket_filter import WebSocketFilter
-from headwater.edge.websocket.websocket_request import (
-    DEFLATE_ANSWER,
-    HEAD_BYTES_MAX,
-)
+from headwater.edge.websocket.websocket_request import DEFLATE_ANSWER
 from headwater.federation.dialling.credentials import LeafUrl
 
+ANSWER_HEAD_MAX = 64 * 1024
+"""Bytes of the head of a hub's answer."""
 UNTOLD = -1
 """What a dialled peer may send before the login is bounded by the connection alone."""
 
@@ -39,7 +38,7 @@ class DialledWebSocket:
         self._key = base64.b64encode(key)
         self._offers = deflate
         self._max_payload = max_payload
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES_MAX)
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=ANSWER_HEAD_MAX)
         self._request = self._http.send(self._asking(url)) or b""
         self._held = bytearray()
         self._frames: WebSocketFilter | None = None

@@ -15,12 +15,12 @@ OWN_INFO = {
     "client_id",
     "client_ip",
     "nonce",
+    "xkey",
 }
 """Fields of INFO whose value is a server's own; that they are there is compared."""
 
-DROPPED_INFO = {"git_commit", "headwater", "xkey"}
-"""Fields that differ by intention: a commit and a version of one program each, and the key of
-nats-server by which a service that decides logins may seal its answers."""
+DROPPED_INFO = {"git_commit", "headwater"}
+"""Fields that differ by intention: a commit, where it is known, and a version of one program."""
 
 
 @dataclass

@@ -4,6 +4,7 @@ import nkeys as reference
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nacl.bindings import crypto_scalarmult_base
 
 from headwater.security import nkeys
 from headwater.security.errors import NKeyError
@@ -44,6 +45,11 @@ def test_signatures_verify_both_ways() -> None:
     assert nkeys.verify(pair.public_key, b"nonce", bytes(other.sign(b"nonce")))
     assert not nkeys.verify(pair.public_key, b"other", pair.sign(b"nonce"))
     assert not nkeys.verify(nkeys.KeyPair.create("U").public_key, b"n", pair.sign(b"n"))
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_curve_keys_agree_with_libsodium(seed: bytes) -> None:
+    assert nkeys.decode(nkeys.KeyPair("X", seed).public_key) == ("X", crypto_scalarmult_base(seed))
 
 
 def test_curve_key_names_but_does_not_sign() -> None:

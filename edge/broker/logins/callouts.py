@@ -68,13 +68,15 @@ class _Question:
 class Callouts:
     """The questions of one node."""
 
-    def __init__(self, node: CalloutHost, server: KeyPair, checks: PasswordChecks) -> None:
-        """`server` is the node's own key, by whose public half it is known; `checks` are the
-        decisions that ask here."""
+    def __init__(
+        self, node: CalloutHost, server: KeyPair, curve: KeyPair, checks: PasswordChecks
+    ) -> None:
+        """`server` and `curve` are the node's own keys, by whose public halves it is known;
+        `checks` are the decisions that ask here."""
         self._node = node
         self._checks = checks
         self._server = server
-        self._curve = KeyPair.create("X")
+        self._curve = curve
         self._waiting: set[_Question] = set()
 
     def ask(

@@ -5,17 +5,20 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.servers import Recipe, Server, free_port, program
+from headwater.edge.wire.http_heads import FIELDS_MAX, HEAD_MAX, LARGE_TOGETHER
 from tests.certificates import certificate
+from tests.waiting import until_seen
 
 BOTH = {
     "headwater": (program("headwater"), "serve"),
     "nats-server": (program("nats-server"),),
 }
 TAIL = b"GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: "
 ANSWERED = {
     "get": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" + TAIL,
     "head": b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n" + TAIL,
@@ -31,6 +34,13 @@ ANSWERED = {
     "negative": b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n" + TAIL,
     "header": b"GET /healthz HTTP/1.1\r\nHost: x\r\nno header\r\n\r\n" + TAIL,
     "space": b"GET /healthz HTTP/1.1\r\nHost: x\r\nA : b\r\n\r\n" + TAIL,
+    "longest": GET + b"y" * (HEAD_MAX - len(GET) - 4) + b"\r\n\r\n" + TAIL,
+    "most fields": GET + b"\r\nY: " * (FIELDS_MAX - 2) + b"\r\n\r\n" + TAIL,
+}
+REFUSED = {
+    "a byte more": GET + b"y" * (HEAD_MAX - len(GET) - 3) + b"\r\n\r\n",
+    "two megabytes": GET + b"y" * (2 << 20),
+    "a field more": GET + b"\r\nY: " * (FIELDS_MAX - 1) + b"\r\n\r\n",
 }
 
 
@@ -74,10 +84,28 @@ def test_answers_are_those_of_the_real_server() -> None:
     assert found["headwater"]["get"][0] == (200, b'{"status":"ok"}')
 
 
+def test_heads_are_refused_that_the_real_server_refuses() -> None:
+    for name in BOTH:
+        with monitored(name) as port:
+            for kind, data in REFUSED.items():
+                assert [status for status, _ in ask(port, data)] == [431], (name, kind)
+
+
+def test_large_heads_share_what_they_may_take() -> None:
+    """Those of many connections are refused; a small one is answered all the same."""
+    with monitored("headwater") as port, ExitStack() as links:
+        for _ in range(LARGE_TOGETHER // (1 << 20)):
+            link = links.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+            link.sendall(GET + b"y" * (1 << 20))
+        until_seen(lambda: ask(port, ANSWERED["longest"])[0][0] == 431)
+        assert [status for status, _ in ask(port, ANSWERED["get"])] == [200, 404]
+        links.close()
+        until_seen(lambda: ask(port, ANSWERED["longest"])[0][0] == 200)
+
+
 def test_what_would_cost_too_much_is_refused() -> None:
     post = b"POST /healthz HTTP/1.1\r\nHost: x\r\n"
     with monitored("headwater") as port:
-        assert ask(port, b"GET / HTTP/1.1\r\nX: " + b"y" * (20 << 10))[0][0] == 431
         assert ask(port, post + b"Content-Length: 1000000\r\n\r\n")[0][0] == 413
         both = b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n"
         assert [status for status, _ in ask(port, post + both + TAIL)] == [400]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.servers import HOST, Recipe, Server, free_port, program
+from headwater.edge.wire.http_heads import FIELDS_MAX, HEAD_MAX
 from tests.dial import dial
 
 FIELDS = {
@@ -20,6 +21,11 @@ def request(method: str = "GET", path: str = "/", version: str = "HTTP/1.1", **m
     fields = FIELDS | {name.replace("_", "-"): value for name, value in more.items()}
     lines = [f"{method} {path} {version}", *(f"{name}: {value}" for name, value in fields.items())]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def filled(size: int) -> bytes:
+    """A request of that many bytes."""
+    return request(X="y" * (size - len(request(X=""))))
 
 
 REQUESTS = {
@@ -47,6 +53,12 @@ REQUESTS = {
     "a control byte": request(A="\x7f"),
     "a zero byte": request(A="\0"),
     "cookies of 60 kB": request(Cookie="a=" + "b" * 60_000),
+    "the longest head": filled(HEAD_MAX),
+    "a byte more": filled(HEAD_MAX + 1),
+    "two megabytes": filled(2 << 20),
+    "the most fields": request(**{f"X{i}": "" for i in range(FIELDS_MAX - len(FIELDS))}),
+    "a field more": request(**{f"X{i}": "" for i in range(FIELDS_MAX - len(FIELDS) + 1)}),
+    "very many fields": request(**{f"X{i}": "" for i in range(20_000)}),
 }  # fmt: skip
 
 

@@ -13,11 +13,8 @@ from wsproto.utilities import generate_accept_token
 from headwater.edge.conf.options import WebSocketOptions
 from headwater.edge.websocket import websocket_filter
 from headwater.edge.websocket.websocket_filter import FRAME_BYTES_MAX, WebSocketFilter
-from headwater.edge.websocket.websocket_request import (
-    HEAD_BYTES_MAX,
-    RefusedError,
-    UpgradeReader,
-)
+from headwater.edge.websocket.websocket_request import RefusedError, UpgradeReader
+from headwater.edge.wire.http_heads import HEAD_MAX
 
 KEY = base64.b64encode(b"0123456789abcdef").decode()
 HEADERS = {
@@ -71,7 +68,7 @@ def test_a_good_request_in_pieces_is_answered() -> None:
         (request() + b"PING\r\n", HTTPStatus.BAD_REQUEST),
         (b"INFO {}\r\n\r\n", HTTPStatus.BAD_REQUEST),
         (
-            b"GET / HTTP/1.1\r\nX: " + b"y" * HEAD_BYTES_MAX * 2,
+            b"GET / HTTP/1.1\r\nX: " + b"y" * HEAD_MAX,
             HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
         ),
     ],

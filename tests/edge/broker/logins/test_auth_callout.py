@@ -1,6 +1,7 @@
 """Auth callout, by the configuration and by an account's token, on both servers."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -48,6 +49,8 @@ class Service:
         self.issuer = issuer
         self.curve = curve
         self.questions: list[GenericClaims] = []
+        self.server = ""
+        """The public key of the server that asked last, of an encrypted question."""
         self.token: dict[str, Any] = {}
         """Fields of the tokens that are made."""
         self.signer = issuer
@@ -61,14 +64,14 @@ class Service:
         payload = message.data
         if self.curve is not None:
             assert message.headers is not None
-            server = message.headers[XKEY_HEADER]
-            payload = self.curve.open(payload, server)
+            self.server = message.headers[XKEY_HEADER]
+            payload = self.curve.open(payload, self.server)
         question = question_of(payload)
         self.questions.append(question)
         question.nats.update(self.twist)
         answer = self.decide(question)
         if self.curve is not None:
-            answer = self.curve.seal(answer, server)
+            answer = self.curve.seal(answer, self.server)
         await message.respond(answer)
 
     def decide(self, question: GenericClaims) -> bytes:
@@ -106,6 +109,14 @@ async def login(port: int, user: User | None = None, /, **fields: Any) -> list[s
     return await asyncio.to_thread(talk)
 
 
+async def shown_key(port: int) -> str:
+    """The public key that a server's INFO names."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    info: dict[str, Any] = json.loads((await reader.readline())[5:])
+    writer.close()
+    return str(info["xkey"])
+
+
 ADMITTED = ["-ERR 'Permissions Violation for Publish to \"other\"'"]
 
 
@@ -129,6 +140,7 @@ async def test_by_configuration(name: str, encrypted: bool) -> None:
             assert await login(server.port, user="u", **{"pass": "wrong"}) == REFUSED
             assert await login(server.port, user="local", **{"pass": "local"}) == REFUSED
             told = service.questions[0]
+            assert not encrypted or service.server == await shown_key(server.port)
             assert told.nats["connect_opts"]["user"] == "u"
             assert told.nats["client_info"]["kind"] == "Client"
             assert told.nats["client_info"]["type"] == "nats"
