@@ -7,6 +7,7 @@ cdef class Conn(Output):
     cdef unsigned char* buffered            # bytes of an unfinished frame
     cdef Py_ssize_t buffered_len
     cdef Py_ssize_t buffered_capacity
+    cdef bint severed                   # what the peer has not received is not to reach it
     cdef bint reading
     cdef bint paused
     cdef bint unfed                     # the filter still has bytes that were not taken

@@ -22,7 +22,7 @@ from cython.cimports.libc.errno import EAGAIN, EINTR, errno
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memmove
 
-from headwater.edge.broker.lingering import Lingering
+from headwater.edge.broker.lingering import Lingering, reset_at_close
 from headwater.edge.broker.peer_faults import peer_of, tell_excess, tell_fault, tell_handshake
 from headwater.edge.logging.logs import TRACE
 
@@ -34,6 +34,8 @@ HANDSHAKE_BYTES = cython.declare(cython.Py_ssize_t, 48 << 10)
 # Bytes of one read that goes through a filter: its copies fit the processor's cache.
 READ_FILTERED = cython.declare(cython.Py_ssize_t, 256 << 10)
 HANDSHAKE_FAILURE = "TLS Handshake Failure"
+# Ends after which there is nobody to say anything to.
+LAST_UNSAID = ("Client Closed", "Read Error", "Write Error")
 
 log = logging.getLogger("headwater.broker")
 protocol = logging.getLogger("headwater.protocol")
@@ -477,7 +479,7 @@ class Conn(Output):
         self.unbind()
         if self.last_words is not None:
             self.pending = 0
-        elif not full and reason not in ("Write Error", "Read Error", "Client Closed"):
+        elif not (full or self.severed or reason in LAST_UNSAID):
             if self.filter is not None:
                 self.finish_filter(reason)
                 self.send_filtered()
@@ -498,6 +500,16 @@ class Conn(Output):
         self.linger(reason)
         self.loop.call_soon(self.shed)
 
+    def sever(self, reason: str) -> None:
+        """End the connection by a reset: what the peer has not received never reaches it."""
+        if self.closed:
+            return
+        self.severed = True
+        self.out_start = self.out_end = 0
+        if self.sock is not None:
+            reset_at_close(self.sock)
+        self.close(reason)
+
     def shed(self) -> None:
         """Give the buffers of a closed connection back; no parser is at work on them by now."""
         self.shed_output()
@@ -514,7 +526,7 @@ class Conn(Output):
         sock: object = self.sock
         if sock is None:
             return
-        if reason in ("Client Closed", "Read Error", "Write Error"):
+        if self.severed or reason in LAST_UNSAID:
             self.drop()
             return
         if self.reading:

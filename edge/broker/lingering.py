@@ -1,7 +1,12 @@
-"""The end of a socket: what comes is discarded for a while, so that no reset eats the last line."""
+"""The end of a socket: what comes is discarded for a while, so that no reset eats the last line.
+
+Where that line is to reach nobody any more, a reset is wanted: it takes along what waits to be
+sent, and what was sent and is on no line any more.
+"""
 
 import asyncio
 import socket
+import struct
 
 SHUT_WRITE = 1
 """Of shutdown(2)."""
@@ -9,6 +14,14 @@ LINGER_S = 0.5
 """That a peer has to read the last line. One that closes ends it earlier."""
 LINGER_BYTES = 16 << 20
 """What can have been on its way. A peer that sends more is not reading, and is reset."""
+
+AT_ONCE = struct.pack("ii", 1, 0)
+"""SO_LINGER: on, for no time."""
+
+
+def reset_at_close(sock: socket.socket) -> None:
+    """Have the end of a socket be a reset: the system sends nothing of it any more."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
 
 
 class Lingering:

@@ -40,6 +40,7 @@ from headwater.hub.stored.replica import Machine
 from headwater.hub.stored.run_record import run_of_machine
 from headwater.hub.streams.absences import Absences
 from headwater.hub.streams.mirror_reads import MirrorReads
+from headwater.hub.streams.silent_clients import SilentClients
 from headwater.hub.streams.stream_groups import StreamGroups
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ class ClusterService:
         self.absences = absences = Absences(
             jetstream, self._transport, self._known, self._all_known, self.cluster.leader_of
         )
+        self._follow_losses(groups, absences, node)
         MirrorReads(jetstream, self._transport, groups)
         groups.on_leaving = absences.leaving
         groups.on_ending = absences.ending
@@ -172,6 +174,13 @@ class ClusterService:
         applier.emptied = not group.resume()
         self._follow_starts(applier, founding)
         return [each for each in found if not stream_lifecycle.group_of(each.meta)]
+
+    def _follow_losses(
+        self, groups: StreamGroups, absences: Absences, node: "NodeView"
+    ) -> None:
+        """Have nothing that a leader handed out come late, when another one may lead."""
+        silent = SilentClients(node.kernel, lambda: node.sessions.conns.values())
+        groups.on_lost = absences.late.on_replaced = silent.look
 
     def _follow_terms(
         self, groups: StreamGroups, founding: Founding, jetstream: "NodeJetStream"

@@ -12,23 +12,28 @@ DELIVERED = re.compile(rb"\$JS\.ACK\.([^. \r\n]+)\.")
 """In front of each delivery stands where its ack goes, which names the stream."""
 
 
+def unsent_streams(output: Output) -> set[str]:
+    """Streams of which deliveries are queued for a client, as far as what is queued says."""
+    queued: bytes = PyBytes_FromStringAndSize(
+        cython.cast(cython.p_char, output.out + output.out_start),
+        output.out_end - output.out_start,
+    )
+    return {name.decode("utf-8", "replace") for name in DELIVERED.findall(queued)}
+
+
 def hold_deliveries(kernel: Kernel) -> list[tuple[Output, set[str]]]:
     """Have each client that this turn sends deliveries of streams send nothing until `send_again`
     or its end; and the names of these streams, as far as what is queued says."""
     found: list = []
     output: Output
-    queued: bytes
+    names: set
     for item in kernel.dirty:
         if not isinstance(item, Output) or item.kind != KIND_CLIENT:
             continue
         output = item
         if output.closed or output.fd < 0 or output.last_words is not None:
             continue
-        queued = PyBytes_FromStringAndSize(
-            cython.cast(cython.p_char, output.out + output.out_start),
-            output.out_end - output.out_start,
-        )
-        names: set = {name.decode("utf-8", "replace") for name in DELIVERED.findall(queued)}
+        names = unsent_streams(output)
         if not names:
             continue
         if output.writing:

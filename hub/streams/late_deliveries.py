@@ -94,6 +94,8 @@ class LateDeliveries:
         self.transport = transport
         self.leader_of = leader_of
         self.known = known
+        self.on_replaced: Callable[[str], None] = lambda stream: None
+        """A leader of the stream of that name was replaced, and has not said that it leaves."""
         self.stale = StaleRoutes(jetstream.kernel, transport, self._comes, self._is_awaited)
         self.awaited: dict[RouteConn, dict[tuple[bytes, bytes], Replaced]] = {}
         """By route, account and stream."""
@@ -145,6 +147,7 @@ class LateDeliveries:
         routes = [conn for conn in self.transport.all_routes() if number_of(conn) == old]
         if routes:
             self._await(Replaced(notice, leader, old, routes))
+            self.on_replaced(notice.stream)
 
     def _await(self, row: Replaced) -> None:
         key = (row.notice.account.encode(), row.notice.stream.encode())

@@ -156,6 +156,9 @@ class StreamGroup:
         on which something may be on its way to it."""
         self.on_ending: Callable[[int], None] = lambda term: None
         """The stream, which lives here since a term, is about to end."""
+        self.on_lost: Callable[[], None] = lambda: None
+        """The stream lived here, and was handed over to nobody: what it handed out last may be
+        written down nowhere."""
         self.on_deposed: Callable[[], None] = lambda: None
         """This node led the group, and does no more."""
         self.near_in: Callable[[], int] = lambda: -1
@@ -218,6 +221,7 @@ class StreamGroup:
 
     def changed(self, raft: Raft) -> None:
         """Another leader, or none."""
+        stream, handed = self.stream, self.farewell is not None and self.farewell.begun
         if not raft.is_leader:
             self.farewell = None
         self.leadership.look_at(raft, self.replica.applied)
@@ -228,6 +232,8 @@ class StreamGroup:
         if not raft.is_leader and self.machine.lives:
             log.info("stream '%s': this node leads no more", self.wanted.name)
             self.on_ending(self.led_in)
+            if stream is not None and not (handed and stream.replicator.idle):
+                self.on_lost()
             self.machine.quiet()
             if raft.term == self.led_in and not raft.leader:
                 # Nobody else stood for election: the leader itself gave up.

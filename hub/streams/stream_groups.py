@@ -88,6 +88,8 @@ class StreamGroups:
         """The start in which this node was taken into the cluster, with the disk it has now."""
         self.on_leader: Callable[[Any], None] = lambda assignment: None
         """A stream has begun to live here."""
+        self.on_lost: Callable[[str], None] = lambda stream: None
+        """See `StreamGroup`, with the stream's name."""
         self.on_deposed: Callable[[Any], None] = lambda assignment: None
         """This node led a stream, and does no more."""
         self.on_leaving: Callable[[Any, int], set[Any]] = lambda assignment, term: set()
@@ -185,6 +187,7 @@ class StreamGroups:
         group.may_lead = lambda number: self.may_lead(number)
         group.rests_on = lambda number: self.rests_on(number, group.wanted.account)
         group.is_over = lambda number, kind: self.is_over(number, kind)
+        group.on_lost = lambda: self.on_lost(group.wanted.name)
         group.on_deposed = lambda: self.on_deposed(group.wanted)
         group.on_leaving = lambda term: self.on_leaving(group.wanted, term)
         group.on_ending = lambda term: self.on_ending(group.wanted, term)
