@@ -157,7 +157,7 @@ client-rust:
 	@if command -v cargo >/dev/null; then cd tests/clients/rust && cargo build --quiet; fi
 
 client-java:
-	@if command -v mvn >/dev/null; then cd tests/clients/java && mvn --quiet dependency:copy-dependencies -DoutputDirectory=lib && javac -cp 'lib/*' -d classes Tour.java; fi
+	@if command -v mvn >/dev/null; then cd tests/clients/java && mvn --quiet dependency:copy-dependencies -DoutputDirectory=lib && javac -cp 'lib/*' -d classes *.java; fi
 
 bench: $(STAMP) ext  ## Side by side with nats-server
 	@$(BIN)/python -m bench $(ARGS)

@@ -5,9 +5,10 @@ that it does, or of the piece of work here. What it may take has ample room besi
 more than that, or the whole machine, is marked `alone`. `tests/house/test_bounds.py` says so.
 """
 
+import contextlib
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 PIECE_S = 0.07
 """What the piece of work takes on an idle machine of the kind that the bounds are meant for."""
@@ -38,6 +39,19 @@ def slowness(clock: Callable[[], float]) -> float:
         _piece()
         slowest = max(slowest, clock() - began)
     return max(1.0, slowest / PIECE_S)
+
+
+@contextlib.contextmanager
+def no_garbage() -> Iterator[None]:
+    """Nobody looks for garbage meanwhile. A look that a measured piece of work sets off would count
+    what the worker holds, not what the work costs."""
+    leave = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if leave:
+            gc.enable()
 
 
 def leave_out_what_is_there() -> None:

@@ -66,12 +66,15 @@ SLEEPS = {
     "spark/read/stream_reader.py": (1, PACES),
     "spark/wire/waits.py": (1, RETRIES),
     "spark/write/sink.py": (1, "whoever had begun the batch looks at the ledger meanwhile"),
+    "tests/clients/python/trouble.py": (3, PACES),
+    "tests/clients/python/trouble_new.py": (3, PACES),
     "tests/spark/cluster/counting_job.py": (1, "a task is under way for a while"),
 }
 """How many calls of `sleep` a module may have, and why; a number only falls. In tests
 `tests.waiting` looks again and again at what no event tells of."""
 
 SILENCES = {
+    "tests/clients/troubles.py": (3, "a node is away, or stands, for a while; leaders change"),
     "tests/edge/broker/test_slow_receivers.py": (1, "a reader that does not read"),
     "tests/deploy/keys/test_keys.py": (1, "a token ends by the wall clock"),
     "tests/deploy/store/test_cluster_key_rotation.py": (1, "a kill comes at any moment"),

@@ -142,8 +142,10 @@ async def test_what_is_known_of_a_stream_is_old_while_others_fill_its_link(
     health = small.origin_driver.followers[0].health
     await until(lambda: health.state == "live", "it is live")
     wire.bytes_per_s = RATE / 4
+    passed = wire.passed
     for _ in range(2):
         await js.publish("large", os.urandom(800_000))
+    await until(lambda: wire.passed > passed + 50_000, "the first large one is on its way")
     for _ in range(30):
         await js.publish("small", b"later")
     await until(lambda: health.lag() is None, "the backlog is unknown", 20)
