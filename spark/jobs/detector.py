@@ -18,6 +18,11 @@ QUIET = 600
 #: strange when it moves a little.
 STEADY = 0.01
 THRESHOLD = 4.1
+#: A value counts as no farther away than so many deviations: one broken reading must not make
+#: all that comes after it usual. What stays far away is usual after a few values.
+FARTHEST = 100.0
+#: No value is farther away than this, whose square is a number too.
+LARGEST = 1e150
 
 
 class Usual:
@@ -31,11 +36,13 @@ class Usual:
 
     def strangeness(self, value: float) -> float:
         """By how many deviations a value is away; 0 during the warm-up. The value counts after."""
-        away = value - self.mean
+        away = max(-LARGEST, min(LARGEST, value - self.mean))
         found = 0.0
         if self.count >= WARM_UP:
             least = max(STEADY * abs(self.mean), 1e-9)
-            found = abs(away) / max(math.sqrt(self.variance), least)
+            deviation = max(math.sqrt(self.variance), least)
+            found = abs(away) / deviation
+            away = max(-FARTHEST * deviation, min(FARTHEST * deviation, away))
         self.count += 1
         share = max(1.0 / self.count, 1.0 / self.memory)
         self.mean += share * away

@@ -26,9 +26,9 @@ class EventKind:
 
     `by` is "subject", "token:N" for the N-th token of the subject from 1, or "json:FIELD".
     With `message_time` an event's time is its JSON field `t_us` (microseconds since 1970) or
-    else `ts` (RFC 3339); without it, or where both are missing, the time at which the stream
-    took the message in. `counter` is the JSON field of a whole number, `value` that of any number;
-    "" for none.
+    else `ts` (RFC 3339); without it, where both are missing or are later than that, the time at
+    which the stream took the message in. `counter` is the JSON field of a whole number, `value`
+    that of any number; "" for none.
     """
 
     by: str = "subject"
@@ -77,10 +77,11 @@ def read_events(
 
 def event_columns(frame: "DataFrame", kind: EventKind) -> "DataFrame":
     """Columns stream, sequence, key, t_us, counter, value; `key` is null for messages without
-    one. What tells no time, or one in no year from 1 to 9999, has that of its arrival."""
+    one. What tells no time, or one in no year from 1 to 9999, has that of its arrival. So has what
+    tells a later one: by a clock that is ahead, all other devices would be silent until then."""
     from pyspark.sql import functions as f
 
-    from headwater.spark.jobs.window_source import FIRST_US, LAST_US
+    from headwater.spark.jobs.window_source import FIRST_US
 
     way, _, rest = kind.by.partition(":")
     key = f.col("_subject")
@@ -91,7 +92,7 @@ def event_columns(frame: "DataFrame", kind: EventKind) -> "DataFrame":
     moment = f.unix_micros("_timestamp")
     if kind.message_time:
         told = f.coalesce("t_us", f.unix_micros("ts"))
-        moment = f.when(told.between(FIRST_US, LAST_US), told).otherwise(moment)
+        moment = f.when(told.between(FIRST_US, moment), told).otherwise(moment)
     return frame.select(
         f.col("_stream").alias("stream"),
         f.col("_sequence").alias("sequence"),

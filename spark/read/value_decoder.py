@@ -66,7 +66,8 @@ class ValueDecoder:
         struct = self._struct({member: kind | None for member, kind in kinds.items()}, None)
         self._blank = struct()
         loose = self._struct(dict.fromkeys(kinds, msgspec.Raw), msgspec.Raw())
-        self._errors: tuple[type[Exception], ...] = (ValueError, UnicodeDecodeError)
+        # What is nested deeper than Python's stack is corrupt, too.
+        self._errors: tuple[type[Exception], ...] = (ValueError, RecursionError)
         if value_format == "cbor":
             self._use_cbor(struct, fields)
             return
@@ -91,7 +92,7 @@ class ValueDecoder:
         import msgspec
 
         loads, convert = cbor2.loads, msgspec.convert
-        self._errors += (cbor2.CBORDecodeError, RecursionError)
+        self._errors += (cbor2.CBORDecodeError,)
         every = self._struct(dict.fromkeys(self._names, Any), None)
         self._decode = lambda payload: convert(loads(payload), struct)
         self._decode_loosely = lambda payload: convert(loads(payload), every)

@@ -55,6 +55,19 @@ def test_what_is_no_number_is_passed_over() -> None:
     assert detector.state()["number"] == 2
 
 
+@pytest.mark.parametrize("broken", [1e308, -1e308, 1.7e308, 3.4028235e38, 1e12])
+def test_a_broken_reading_does_not_hide_what_comes_after_it(broken: float) -> None:
+    """One number as large as numbers get made every later value usual, for ever."""
+    values = [60 + math.sin(n) for n in range(12_000)]
+    values[300], values[301], values[11_000] = broken, -broken, 95.0
+    detector = Detector()
+    told = [detector.feed(value) for value in values]
+    alarms = [number for number, found in enumerate(told) if found >= THRESHOLD]
+    assert alarms == [300, 11_000]
+    assert all(map(math.isfinite, told))
+    assert math.isfinite(sum(detector.state()["value"]))
+
+
 @pytest.mark.parametrize(
     "wrong", [{"threshold": 0.0}, {"memory": 0}, {"quiet": 0}, {"kind": EventKind()}]
 )

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -288,6 +289,27 @@ def test_offline_intervals_are_found_exactly(
         assert run(*words, "--silence", wrong).exit_code == 2
     with pytest.raises(OptionError, match="token:N"):
         EventKind("token:0")
+
+
+@pytest.mark.usefixtures("one_server")
+def test_a_clock_that_is_ahead_makes_nobody_silent(
+    spark: Any, server: Any, fill: Callable
+) -> None:
+    """By the message from 2100, all other devices were offline until then."""
+    now = time.time_ns() // 1000
+    ahead = device("c", (4_102_444_800_000_000 - START) // 1_000_000, 1)
+    rows = [
+        (f"AHEAD.{who}.beat", b'{"t_us": %d}' % (now - ago * 1_000_000), None)
+        for who, agos in (("a", (90, 60, 30, 1)), ("b", (130, 20)), ("c", (30, 5)))
+        for ago in agos
+    ]
+    fill("AHEAD", [*rows[:-1], ("AHEAD.c.beat", ahead, None), rows[-1]])
+    source, kind = server.options("AHEAD"), EventKind("token:2", message_time=True)
+    found = run_uptime(source, "100s", kind, spark=spark)
+    assert [(each["key"], each["open"]) for each in found.findings] == [("b", False)]
+    assert found.offline_us == 110_000_000 and found.keys == 3
+    gaps = run_gaps(source, Expectation(kind, every="100s"), spark=spark)
+    assert [(each["key"], each["missing"]) for each in gaps.findings] == [("b", 1)]
 
 
 def test_an_export_goes_on_where_it_stopped(

@@ -121,6 +121,28 @@ def test_a_bad_value_in_a_nested_one_is_null_alone(name: str, encode: Any) -> No
     assert (decoder.corrupt, decoder.bad_fields) == (3, 8)
 
 
+@pytest.mark.parametrize("field", [b"v", b"w"])
+@pytest.mark.parametrize(
+    ("name", "head", "tail"),
+    [
+        ("json", b'{"device": "a", "%s": ' + b"[" * 5000, b"]" * 5000 + b"}"),
+        ("json", b'{"device": "a", "%s": ' + b'{"a": ' * 5000, b"1" + b"}" * 5001),
+        ("msgpack", b"\x82\xa6device\xa1a\xa1%s" + b"\x91" * 5000, b"\xc0"),
+        ("cbor", b"\xa2\x66device\x61a\x61%s" + b"\x81" * 5000, b"\xf6"),
+    ],
+)
+def test_what_is_nested_too_deep_is_corrupt(
+    name: str, head: bytes, tail: bytes, field: bytes
+) -> None:
+    """One such message ended each read of its stream, and each job."""
+    encode = {"json": msgspec.json.encode, "msgpack": msgspec.msgpack.encode, "cbor": cbor2.dumps}
+    payloads = [head % field + tail, encode[name]({"device": "b", "v": 2.0})]
+    decoder = ValueDecoder(parse_value_schema("device string, v double"), False, name)
+    found = decoder.decode(payloads, sequences(2))
+    assert (found["device"][1], found["v"]) == ("b", [None, 2.0])
+    assert decoder.corrupt == 1 and found["_corrupt_record"].null_count == 1
+
+
 def test_a_decimal_that_does_not_fit_is_null_alone() -> None:
     """Also in a struct, an array and a map; and what is no finite number does not fit."""
     nested = "at struct<p: decimal(5,2), n: int>, all array<decimal(5,2)>"
