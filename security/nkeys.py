@@ -10,7 +10,6 @@ import functools
 import os
 from typing import TYPE_CHECKING, Final
 
-from headwater.security.curve_point import public_half
 from headwater.security.errors import NKeyError
 
 if TYPE_CHECKING:
@@ -128,6 +127,16 @@ def verify(public_key: str, data: bytes, signature: bytes) -> bool:
     return True
 
 
+def _curve_public(seed: bytes) -> bytes:
+    # Each start makes such a key, and the library's own wrappers take ten times as long to load.
+    from nacl._sodium import ffi, lib  # type: ignore[import-not-found]
+
+    public = ffi.new("unsigned char[]", KEY_BYTES)
+    lib.sodium_init()
+    lib.crypto_scalarmult_base(public, seed)
+    return bytes(ffi.buffer(public, KEY_BYTES))
+
+
 class KeyPair:
     """A key that can sign (or, kind X, only be named). Owns its seed; keep it short-lived."""
 
@@ -142,7 +151,7 @@ class KeyPair:
         self._prefix = prefix
         self._seed = seed
         if prefix == PREFIX_CURVE:
-            self._public = encode(prefix, public_half(seed))
+            self._public = encode(prefix, _curve_public(seed))
             self._secret = seed
         else:
             from nacl.bindings import crypto_sign_seed_keypair

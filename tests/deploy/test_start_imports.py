@@ -9,8 +9,9 @@ import pytest
 import headwater.deploy.main
 
 START = [sys.executable, "-X", "importtime", "-m", "headwater.deploy.main", "serve"]
-LIBRARIES = {"uvloop", "msgspec", "typing_extensions", "org"}
-"""The only ones of others that are loaded by then; Python itself looks for Jython's `org`."""
+LIBRARIES = {"uvloop", "msgspec", "typing_extensions", "org", "nacl", "_cffi_backend"}
+"""The only ones of others that are loaded by then; Python itself looks for Jython's `org`. Of nacl
+it is the part in C, which makes the node's curve key."""
 
 LATER = {
     "argparse",
