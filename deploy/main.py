@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Entry point of the console script."""
+    hold_standard_files()
     arguments = sys.argv[1:]
     if arguments and arguments[0] == "serve":
         # Until the node listens to signals, an interrupt ends it as it ends any program.
@@ -43,6 +44,21 @@ def main() -> None:
     cli(prog_name="headwater")
 
 
+def hold_standard_files() -> None:
+    """Open what was closed of standard input, output and error. Else files and sockets of the node
+    would have their numbers, to which libraries write when something goes wrong."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            try:
+                os.open(os.devnull, os.O_RDWR)
+            except OSError:
+                # Nobody can write to a directory either.
+                os.open("/", os.O_RDONLY)
+            os.set_inheritable(number, True)
+
+
 def leave(status: int) -> "NoReturn":
     """End the process at once, with everything written.
 
@@ -53,9 +69,11 @@ def leave(status: int) -> "NoReturn":
     import logging
 
     logging.shutdown()
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # There is none where it was closed when the process began.
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):
+                stream.flush()
     os._exit(status)
 
 

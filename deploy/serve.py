@@ -26,6 +26,7 @@ from headwater.edge.kernel.kernel import Kernel
 from headwater.edge.logging import logs
 from headwater.edge.node.node import Node
 from headwater.edge.ports.machine_clock import count_microseconds
+from headwater.edge.ports.processors import processors
 from headwater.edge.storage.log.aligned_memory import keep_memory_small
 
 log = logging.getLogger("headwater.node")
@@ -92,12 +93,12 @@ def run(invocation: Invocation, arguments: list[str], ready: Callable[[], None])
     import uvloop
 
     options = invocation.options
-    forbid_core_dumps()
     try:
         configure_logging(options)
     except (OSError, ValueError) as error:
         print(f"nats-server: cannot open the log: {error}", file=sys.stderr)
         return 1
+    forbid_core_dumps()
     for warning in invocation.warnings:
         log.warning("%s", warning)
     if options.headwater.profile == "edge":
@@ -112,7 +113,7 @@ def look_before_sleep(kernel: Kernel, loop: asyncio.AbstractEventLoop) -> None:
     A gateway saves its power instead. See `edge/kernel/busy_poll.py`.
     """
     backend = getattr(loop, "_get_backend_id", None)
-    if backend is not None and len(os.sched_getaffinity(0)) > 1:
+    if backend is not None and processors() > 1:
         kernel.busy_poll.watch(backend())
 
 
@@ -124,9 +125,12 @@ def forbid_core_dumps() -> None:
     """
     if os.environ.get(CORE_DUMPS):
         return
-    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    soft = 1 if hard == resource.RLIM_INFINITY else min(1, hard)
-    resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+    try:
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        soft = 1 if hard == resource.RLIM_INFINITY else min(1, hard)
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+    except (OSError, ValueError) as error:
+        log.warning("core dumps cannot be forbidden, so a crash may write keys to disk: %s", error)
 
 
 def configure_logging(options: Options) -> None:

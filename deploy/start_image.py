@@ -75,6 +75,8 @@ class StartImage:
 
     def ready(self) -> None:
         """The start is over: find nothing more, and see what the image had not."""
+        from contextlib import suppress
+
         sys.meta_path.remove(self)
         for name in set(sys.modules) - self._before:
             row = self._rows.get(name)
@@ -85,7 +87,9 @@ class StartImage:
             self._rows = {}
         if self._map is not None:
             # What was read of the image is in the objects made of it: four megabytes less.
-            self._map.madvise(mmap.MADV_DONTNEED)
+            # Where a sandbox refuses that, it stays.
+            with suppress(OSError):
+                self._map.madvise(mmap.MADV_DONTNEED)
 
     def keep(self) -> None:
         """Write the image again if anything was missed, where bytecode may be written."""

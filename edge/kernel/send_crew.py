@@ -17,6 +17,8 @@ from cython.cimports.headwater.edge.kernel.sockets import MSG_DONTWAIT, MSG_NOSI
 from cython.cimports.headwater.edge.ports.machine_clock import machine_monotonic_ns
 from cython.cimports.libc.stdlib import calloc
 
+from headwater.edge.ports.processors import processors
+
 MEMBERS_MAX = 3
 STACK_BYTES = cython.declare(cython.size_t, 256 << 10)
 # How long the loop looks for members to end their last piece before it sleeps.
@@ -140,11 +142,6 @@ class SendCrew:
         while crew.busy != 0:
             pthread_cond_wait(cython.address(crew.idle), cython.address(crew.mutex))
         pthread_mutex_unlock(cython.address(crew.mutex))
-
-
-def processors() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 @cython.ccall

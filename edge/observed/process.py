@@ -41,16 +41,6 @@ class ProcessUse:
         return self._percent
 
 
-def cores() -> int:
-    """Processors of the machine."""
-    return os.cpu_count() or 1
-
-
-def usable_cores() -> int:
-    """Processors that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores()
-
-
 def _processor_seconds() -> float:
     times = os.times()
     return times.user + times.system

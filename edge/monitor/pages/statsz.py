@@ -5,7 +5,7 @@ from typing import Any
 from headwater.edge.facts.moments import rfc3339
 from headwater.edge.monitor.pages.links import links
 from headwater.edge.monitor.pages.varz import counters, jetstream_varz
-from headwater.edge.observed.process import cores, usable_cores
+from headwater.edge.ports.processors import cores, processors
 from headwater.edge.view.node_view import NodeView
 
 
@@ -42,7 +42,7 @@ def statsz(node: NodeView) -> dict[str, Any]:
         if meta is not None and meta["leader"] != node.server_name:
             meta.pop("replicas", None)
         stats["jetstream"] = jetstream
-    stats["gomaxprocs"] = usable_cores()
+    stats["gomaxprocs"] = processors()
     return stats
 
 

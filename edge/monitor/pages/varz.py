@@ -15,7 +15,7 @@ from headwater.edge.facts.moments import nanoseconds, rfc3339, uptime
 from headwater.edge.facts.version import VERSION
 from headwater.edge.monitor.pages import jsz
 from headwater.edge.monitor.pages.links import links
-from headwater.edge.observed.process import cores, usable_cores
+from headwater.edge.ports.processors import cores, processors
 from headwater.edge.view.node_view import NodeView
 from headwater.edge.view.system_info import feature_flags, shown_system_account
 from headwater.security.auth_options import GLOBAL_ACCOUNT
@@ -48,7 +48,7 @@ def varz(node: NodeView) -> dict[str, Any]:
         uptime=uptime(node.uptime_ns() / 1e9),
         mem=node.observations.process.memory(),
         cores=cores(),
-        gomaxprocs=usable_cores(),
+        gomaxprocs=processors(),
         cpu=node.observations.process.processor(),
         **counters(node),
         http_req_stats=dict(node.observations.http_requests),

@@ -23,7 +23,7 @@ from headwater.edge.ports.files import sync_directory
 from headwater.edge.ports.ports import Clock, Random, SystemClock, SystemRandom
 from headwater.edge.storage.device.durable_file import TwoCopyFile
 from headwater.edge.storage.directory.known_ids import ids_in_files
-from headwater.edge.storage.directory.store_lock import process_of
+from headwater.edge.storage.directory.store_lock import process_of, unlockable
 from headwater.edge.storage.format.errors import FormatError, StoreError, StoreLocked
 from headwater.edge.storage.format.problem import Problem, ProblemKind
 
@@ -115,12 +115,15 @@ class StoreDirectory:
             raise StoreError(f"cannot lock {path}: {error.strerror}") from error
         try:
             files.lock(fd)
-        except OSError as error:
+        except BlockingIOError as error:
             pid = process_of(fd)
             files.close(fd)
             raise StoreLocked(
                 f"{self.root} is in use by process {pid}; stop it, or choose another store_dir"
             ) from error
+        except OSError as error:
+            files.close(fd)
+            raise unlockable(path, error) from error
         boot = files.boot_id(self.root)
         self.same_boot = bool(boot) and files.read_at(fd, 256, 0).split(b"\n")[1:2] == [boot]
         self._lock_fd = fd

@@ -12,6 +12,13 @@ def process_of(fd: int) -> str:
     return files.read_at(fd, 32, 0).split(b"\n")[0].decode("ascii", "replace") or "unknown"
 
 
+def unlockable(path: Path, error: OSError) -> StoreError:
+    """What is said where the system locks no file, as over NFS without its lock service."""
+    return StoreError(
+        f"cannot lock {path}: {error.strerror}; choose a store_dir where files can be locked"
+    )
+
+
 def holder(root: Path) -> str:
     """The process that holds the store in `root`; empty when none does, or nobody may look."""
     try:
@@ -20,8 +27,10 @@ def holder(root: Path) -> str:
         return ""
     try:
         files.lock(fd)
-    except OSError:
+    except BlockingIOError:
         return process_of(fd)
+    except OSError:
+        return ""
     finally:
         files.close(fd)
     return ""
@@ -48,12 +57,15 @@ class StoreLock:
             self._fd = files.open_file(path, files.READ_ONLY)
             try:
                 files.lock(self._fd)
-            except OSError as error:
+            except BlockingIOError as error:
                 pid = process_of(self._fd)
                 files.close(self._fd)
                 raise StoreLocked(
                     f"{self.root} is in use by process {pid}; stop it first"
                 ) from error
+            except OSError as error:
+                files.close(self._fd)
+                raise unlockable(path, error) from error
         return self
 
     def __exit__(

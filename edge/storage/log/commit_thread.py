@@ -22,7 +22,7 @@ from cython.cimports.headwater.edge.storage.device.file_calls import (
     sync_file,
     write_some,
 )
-from cython.cimports.libc.errno import EINTR, EINVAL, EIO
+from cython.cimports.libc.errno import EAGAIN, EINTR, EINVAL, EIO
 from cython.cimports.posix.time import CLOCK_MONOTONIC, timespec
 from cython.cimports.posix.unistd import write
 
@@ -70,11 +70,19 @@ class CommitThread:
         pthread_mutex_destroy(cython.address(self.mutex))
 
     def start(self) -> int:
-        """Start the thread; returns the eventfd to watch."""
+        """Start the thread; returns the eventfd to watch. Raises OSError."""
         self.done_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.threaded = True
         self.thread = threading.Thread(target=self.run, name="headwater-commit", daemon=True)
-        self.thread.start()
+        try:
+            self.thread.start()
+        except RuntimeError as error:
+            self.thread = None
+            raise OSError(
+                EAGAIN,
+                "no thread can be started: let the node's user have more processes "
+                "(LimitNPROC and TasksMax of systemd)",
+            ) from error
         return self.done_fd
 
     def run(self) -> None:
