@@ -20,7 +20,8 @@ CLIENT_OR_LEAF = (0, 1)
 """Kinds of connections (`KIND_*` of the broker) that are answered by the system account: those
 behind a route have been answered by the node they are connected to."""
 
-CLUSTER_REQUESTS = ("META.", "SERVER.", "ACCOUNT.")
+CLUSTER_REQUESTS = ("META.LEADER.STEPDOWN", "META.RESCUE", "SERVER.REMOVE", "SERVER.EVACUATE")
+"""Requests of the system account that nodes of a cluster serve, beside those of accounts."""
 
 
 class Denial:
@@ -85,7 +86,8 @@ class Denial:
     def concerns(self, name: str, sender: object) -> bool:
         """Whether the system account of this node answers a request."""
         kind = getattr(sender, "kind", None)
-        return kind in CLIENT_OR_LEAF and not name.startswith(CLUSTER_REQUESTS)
+        served = name in CLUSTER_REQUESTS or name.startswith("ACCOUNT.")
+        return kind in CLIENT_OR_LEAF and not served
 
     def kind(self, name: str) -> str:
         """The type of the answer."""

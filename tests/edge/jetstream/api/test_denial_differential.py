@@ -77,9 +77,13 @@ async def test_an_account_without_jetstream_is_told_so(port: int) -> None:
 async def test_so_is_the_system_account(port: int) -> None:
     client = await connect(port, "s")
     assert await ask(client, "INFO") == [("account_info", {"error": NONE})]
-    for name in ("STREAM.NAMES", "STREAM.INFO.S", "NO.SUCH", "CONSUMER.MSG.NEXT.S.c"):
-        assert await ask(client, name) == [("system", {"error": NONE})]
-    assert await ask(client, "META.LEADER.STEPDOWN", answers=0) == []
+    for name in ("STREAM.NAMES", "STREAM.INFO.S", "NO.SUCH", "CONSUMER.MSG.NEXT.S.c",
+                 "META.LEADER", "META.LEADER.STEPDOWN.x", "META", "SERVER.NONE", "SERVER",
+                 "SERVER.REMOVE.x", "ACCOUNT", "ACCOUNTS.x"):  # fmt: skip
+        assert await ask(client, name) == [("system", {"error": NONE})], name
+    for name in ("META.LEADER.STEPDOWN", "META.RESCUE", "SERVER.REMOVE", "SERVER.EVACUATE",
+                 "ACCOUNT.NONE", "ACCOUNT.PURGE.A.B"):  # fmt: skip
+        assert await ask(client, name, answers=0) == [], name
     await client.close()
 
 
