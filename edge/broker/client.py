@@ -555,7 +555,7 @@ class ClientConn(Conn):
         count: cython.Py_ssize_t = trace.route(
             m, self.account.match(m.subject, m.subject_len), None
         )
-        trace.send(self.server.describe_node())
+        trace.send(self.server.describe_node)
         return count
 
     @cython.cfunc

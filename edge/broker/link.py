@@ -37,6 +37,7 @@ from cython.cimports.headwater.edge.wire.numbers import parse_size, put_number
 from cython.cimports.headwater.edge.wire.pieces import Pieces, pieces_spare, put_pieces
 from cython.cimports.libc.string import memchr, memcmp, memcpy
 
+from headwater.edge.broker.msg_trace import written
 from headwater.edge.subjects.tokens import clean_word
 
 # NATS gives links sixteen times the control line of a client, and at least this.
@@ -220,7 +221,7 @@ class Link(LanedConn):
         self.subs = {}
         self.queues = []
         self.headers = True
-        self.describe_node = dict
+        self.describe_node = written
         self.principal = Peer()
         self.max_control_line = CONTROL_LINE_MAX
         self.holds_back = False
@@ -547,7 +548,7 @@ class Link(LanedConn):
                 account.route(m, self, match, only)
             return 0
         trace.route(m, match, only)
-        trace.send(self.describe_node())
+        trace.send(self.describe_node)
         return 0
 
     # --- out ----------------------------------------------------

@@ -5,7 +5,6 @@ as an event, and the events go to that subject. With `Nats-Trace-Only` nobody ge
 no stream stores it. An account may name a subject for what carries a sampled `traceparent`.
 """
 
-import gzip
 import json
 
 import cython
@@ -28,6 +27,8 @@ DEST_NAME = cython.declare(cython.p_const_char, b"Nats-Trace-Dest")
 DEST_LENGTH = cython.declare(cython.Py_ssize_t, 15)
 HOP = b"Nats-Trace-Hop"
 OFF = b"trace disabled"
+OLD = "Nats-Trace-Origin-Account"
+"""A message with this header, of a form of traces that is no more, is not traced."""
 
 # The kinds of connections by NATS's numbers.
 NATS_CLIENT = 0
@@ -53,6 +54,11 @@ def headers_of(block: bytes) -> dict:
                     value.decode("utf-8", "replace")
                 )
     return found
+
+
+def written(event: dict, accepted: str) -> tuple:
+    """An event as it is sent, and its header block, by a node that has no name."""
+    return json.dumps(event, separators=(",", ":")).encode(), b""
 
 
 def is_sampled(headers: dict) -> bool:
@@ -121,18 +127,13 @@ class Trace:
         dest: bytes = self.dest
         return bool(dest) and is_valid(dest, len(dest)) and is_literal(dest, len(dest))
 
-    def send(self, server: dict) -> None:
-        """Tell what became of the message; `server` is who says it."""
-        request = {"header": self.headers, "msgsize": self.size}
-        event = {"server": server, "request": request}
+    def send(self, write: object) -> None:
+        """Tell what became of the message; `write` makes the node's event of it, as `written`."""
+        event = {"request": {"header": self.headers, "msgsize": self.size}}
         if self.hops:
             event["hops"] = self.hops
         event["events"] = self.events
-        body = json.dumps(event, separators=(",", ":")).encode()
-        block = b""
-        if "gzip" in self.headers.get("Accept-Encoding", [""])[0].lower():
-            body = gzip.compress(body)
-            block = b"NATS/1.0\r\nContent-Encoding: gzip\r\n\r\n"
+        body, block = write(event, self.headers.get("Accept-Encoding", [""])[0])
         self.account.send(self.dest, body, b"", block)
 
     @cython.cfunc
@@ -331,7 +332,10 @@ def begin(account: Account, sender: Endpoint, m: cython.pointer(Msg), fallback: 
     if dest == OFF or not (dest or (fallback is not None and is_sampled(headers))):
         return None
     found = Trace(account, sender, subject_of(m), headers, m.size)
-    if not dest:
+    if OLD in headers:
+        found.only = found.only and bool(dest)
+        found.dest = b""
+    elif not dest:
         if account.kernel.random() % 100 >= fallback[1]:
             return None
         found.dest = fallback[0]

@@ -87,7 +87,7 @@ class Node:
         self.facts = self._facts()
         self.sessions = Sessions(self.kernel, options, self.facts, self.authenticator, self.account)
         self.callouts = _callouts(self, key)
-        self.sessions.describe_node = ServerInfo(self).next
+        self.sessions.describe_node = ServerInfo(self).event
         self.started_ns = self.kernel.clock()
         self._begun_ns = self.kernel.monotonic_ns()
         self.observations = Observations(self.kernel)

@@ -177,7 +177,7 @@ class SystemService:
         self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any
     ) -> None:
         own = f"$SYS.SERVER.{self._node.server_id}.STATSZ".encode()
-        self._responder.respond_statsz(self._system, reply or own, headers, payload, own=not reply)
+        self._responder.respond_statsz(self._system, reply or own, payload, own=not reply)
 
     def _on_account_request(
         self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, sender: Any

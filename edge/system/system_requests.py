@@ -1,6 +1,5 @@
 """Answers to `$SYS.REQ.*`: monitoring and small commands over NATS itself."""
 
-import gzip
 import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from headwater.edge.monitor import debugging
 from headwater.edge.monitor.errors import FilteredError, MonitorError
 from headwater.edge.monitor.pages import accountz, accstatz, connz, healthz, jsz, links, subsz, varz
 from headwater.edge.monitor.pages.statsz import statsz
+from headwater.edge.view.encodings import accepted, encoded
 from headwater.edge.view.node_view import NodeView
 from headwater.edge.view.system_info import ServerInfo
 
@@ -20,8 +20,6 @@ log = logging.getLogger("headwater.system")
 
 SERVER_ERROR = 500
 BAD_REQUEST = 400
-_GZIP_BYTES_MIN = 512
-_GZIP_HEADERS = b"NATS/1.0\r\nContent-Encoding: gzip\r\n\r\n"
 
 Options = TypeVar("Options", bound=msgspec.Struct)
 
@@ -217,13 +215,15 @@ class Responder:
                 name,
             )
             body["error"] = {"code": SERVER_ERROR, "description": "internal error, see the log"}
-        self._send(account, reply, headers, {"server": self._info.next(), **body})
+        payload = msgspec.json.encode({"server": self._info.next(), **body})
+        wanted = "" if "error" in body else accepted(headers)
+        account.answer(reply, *encoded(payload, wanted))
 
     def respond_statsz(
-        self, account: Any, reply: bytes, headers: bytes, payload: bytes, own: bool = False
+        self, account: Any, reply: bytes, payload: bytes, own: bool = False
     ) -> None:
-        """Answer a request for statistics, which have a shape of their own; `own` says that the
-        subject of the answer is this node's, not one that the request named."""
+        """Answer a request for statistics, which have a shape of their own and are not compressed;
+        `own` says that the subject of the answer is this node's, not one that the request named."""
         if not reply:
             return
         body: dict[str, Any]
@@ -233,7 +233,11 @@ class Responder:
             body = {"statsz": statsz(self._node)}
         except msgspec.MsgspecError as error:
             body = {"error": {"code": BAD_REQUEST, "description": str(error)}}
-        self._send(account, reply, headers, {"server": self._info.next(), **body}, own)
+        payload = msgspec.json.encode({"server": self._info.next(), **body})
+        if own:
+            account.send(reply, payload, b"", b"", own=True)
+        else:
+            account.answer(reply, payload, b"")
 
     def respond_id(self, account: Any, reply: bytes) -> None:
         """Answer with the node's name and id."""
@@ -242,21 +246,3 @@ class Responder:
         if reply:
             account.send(reply, msgspec.json.encode(body))
 
-    def _send(
-        self, account: Any, reply: bytes, headers: bytes, body: dict[str, Any], own: bool = False
-    ) -> None:
-        payload = msgspec.json.encode(body)
-        block = b""
-        if len(payload) >= _GZIP_BYTES_MIN and _accepts_gzip(headers):
-            payload, block = gzip.compress(payload), _GZIP_HEADERS
-        if own:
-            account.send(reply, payload, b"", block, own=True)
-        else:
-            account.answer(reply, payload, block)
-
-
-def _accepts_gzip(headers: bytes) -> bool:
-    for line in headers.lower().split(b"\r\n"):
-        if line.startswith(b"accept-encoding:"):
-            return b"gzip" in line
-    return False

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import msgspec
+
 from headwater.edge.facts.moments import nanoseconds, rfc3339
 from headwater.edge.facts.version import FEATURE_FLAGS, NATS_LEVEL
+from headwater.edge.view.encodings import encoded
 from headwater.edge.view.node_view import NodeView
 from headwater.security.auth_options import GLOBAL_ACCOUNT, PermissionOptions, SubjectRules
 from headwater.security.identity import claimed_user
@@ -45,6 +48,10 @@ class ServerInfo:
             time=rfc3339(node.kernel.wall_ns()),
         )
         return fields
+
+    def event(self, fields: dict[str, Any], accepted: str) -> tuple[bytes, bytes]:
+        """An event of the node as it is sent, and its header block."""
+        return encoded(msgspec.json.encode({"server": self.next(), **fields}), accepted)
 
 
 def feature_flags(configured: dict[str, bool]) -> dict[str, bool]:

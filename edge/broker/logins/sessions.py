@@ -22,6 +22,7 @@ from headwater.edge.broker.conn import LOGIN_BYTES
 from headwater.edge.broker.logins.closed_conn import ClosedConn
 from headwater.edge.broker.logins.password_checks import PasswordChecks
 from headwater.edge.broker.logins.registry import TOO_MANY, Outcome, Registry, Session
+from headwater.edge.broker.msg_trace import written
 from headwater.edge.broker.rights.grants import Rights
 from headwater.edge.broker.slow_receivers import sweep_clients
 from headwater.edge.conf.options import Options
@@ -105,8 +106,8 @@ class Sessions:
         self.auth_errors = 0
         self.leaving = False
         self.observers: list[SessionObserver] = []
-        self.describe_node: Callable[[], dict[str, Any]] = dict
-        """How a trace's events name this node."""
+        self.describe_node: Callable[[dict[str, Any], str], tuple[bytes, bytes]] = written
+        """Makes an event of this node of a trace's, in an encoding that is accepted."""
         self.checks = PasswordChecks(kernel.loop)
         self.registry = Registry(kernel)
         self._timers: dict[int, asyncio.TimerHandle] = {}

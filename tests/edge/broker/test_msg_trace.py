@@ -9,6 +9,7 @@ import nats
 import pytest
 
 from bench.servers import Recipe, Server, free_port, program
+from tests.encodings import unpacked
 
 COMMANDS = {
     "headwater": (program("headwater"), "serve"),
@@ -134,6 +135,33 @@ async def test_a_message_that_is_only_traced_reaches_nobody(labs: list[Lab]) -> 
     seen = same(labs)
     assert len(seen.traces) == 3
     assert seen.got == []
+
+
+async def test_a_trace_of_a_form_that_is_no_more_is_none(labs: list[Lab]) -> None:
+    for lab in labs:
+        for only in ("true", "false"):
+            old = {"Nats_Trace_Dest": "traces", "Nats_Trace_Only": only}
+            await lab.publish("x.y", Nats_Trace_Origin_Account="A", **old)
+        await lab.publish("x.y", traceparent=PARENT[:-1] + "1", Nats_Trace_Origin_Account="A")
+    seen = same(labs)
+    assert seen.traces == []
+    assert seen.got
+
+
+@pytest.mark.parametrize("accepted", ["snappy", "gzip, S2", "GZIP", "br", ""])
+async def test_traces_come_in_the_encoding_that_is_accepted(
+    labs: list[Lab], accepted: str
+) -> None:
+    found = []
+    for lab in labs:
+        client = await lab.client("reader")
+        subscription = await client.subscribe("packed")
+        await client.flush()
+        await lab.publish("x.y", Nats_Trace_Dest="packed", Accept_Encoding=accepted)
+        message = await subscription.next_msg(5)
+        event = json.loads(unpacked(message))
+        found.append(((message.headers or {}).get("Content-Encoding"), sorted(event)))
+    assert found[0] == found[1]
 
 
 async def test_streams_store_what_is_delivered(labs: list[Lab]) -> None:
