@@ -21,6 +21,7 @@ NO_LEADER = "JetStream has not established contact with a meta leader"
 NOT_CURRENT = "JetStream is not current with the meta leader"
 
 STRANGER = "is on this node and unknown to the cluster: it is kept, and not served"
+LACKS = "most of its replicas had lost something at once: acknowledged entries may be missing"
 OF_A_NUMBER = "has the number of another stream's group on %s: the two do not hear each other"
 
 
@@ -95,6 +96,7 @@ class ClusterView:
         found += cluster.groups.waiting() if cluster.groups is not None else []
         found += [f"stream '{name}' {STRANGER}" for name in self.strangers()]
         found += self.others_of_a_number()
+        found += self.gaps()
         found += self.healing.hurt.values()
         for known in cluster.state.streams.values():
             assignment = known.assignment
@@ -118,6 +120,16 @@ class ClusterView:
             f"{driver.name_of(group)} {OF_A_NUMBER % ', '.join(sorted(map(names, nodes)))}"
             for group, nodes in driver.multi_raft.strangers.items()
             if nodes
+        ]
+
+    def gaps(self) -> list[str]:
+        """Groups that may lack what was acknowledged, as this node has found in its last start; a
+        sentence for each."""
+        driver = self.cluster.group.driver
+        return [
+            f"{driver.name_of(number)}: {LACKS}"
+            for number, raft in driver.multi_raft.groups.items()
+            if raft.recovery.gap
         ]
 
     def followed(self, account: str, name: str) -> set[str] | None:

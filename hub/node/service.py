@@ -93,6 +93,8 @@ class ClusterService:
         self._ticker: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._telling = False
+        self._gaps: set[str] = set()
+        """What the log says about entries that may be gone."""
         self._settling: set[str] = set()
         """Incarnations of streams that the meta leader is being told of."""
         self._arrivals: set[asyncio.Task[None]] = set()
@@ -289,8 +291,9 @@ class ClusterService:
         log.critical("%s", PUT_BACK)
         cluster.applier.put_back = True
         kept = driver.store.start.groups
-        kept.update({n: replace(each, clean=False) for n, each in kept.items()})
+        kept.update({n: replace(each, clean=False, lost=True) for n, each in kept.items()})
         for raft in driver.multi_raft.groups.values():
+            raft.recovery.lost = True
             raft.doubt()
             driver.touch(raft)
         for js, stream in cluster.applier.streams():
@@ -356,6 +359,7 @@ class ClusterService:
         if self.usage_watch is not None:
             self.usage_watch.tick()
         self._look_at_metadata(cluster)
+        self._look_for_gaps()
         if self._groups is not None:
             self._groups.look_at_limits()
         now = cluster.jetstream.kernel.loop.time()
@@ -425,6 +429,15 @@ class ClusterService:
             # What it decides would be about streams that others know otherwise.
             with contextlib.suppress(RaftError):
                 cluster.group.step_down(0)
+
+    def _look_for_gaps(self) -> None:
+        """Say it once when what most replicas of a group had was lost at once."""
+        jetstream = self._jetstream
+        view = jetstream.cluster_view if jetstream is not None else None
+        found = set(view.gaps()) if view is not None else set()
+        for gap in sorted(found - self._gaps):
+            log.critical("%s; compare with what publishers have, or with a backup", gap)
+        self._gaps |= found
 
     def _leads(self) -> int:
         groups = self.driver.multi_raft.groups.items() if self.driver is not None else ()

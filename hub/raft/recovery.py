@@ -31,6 +31,7 @@ def start(r: Core, restored: Restored) -> None:
         r.incarnation = r.boot
         r.hard_changed()
         return
+    r.recovery.lost = restored.lost
     doubt(r, max(r.boot, restored.incarnation_floor))
     r.recovery.since_hello = r.options.heartbeat_ticks
     prove(r)
@@ -99,13 +100,35 @@ def answer(r: Core, m: Message) -> None:
         log_term=r.log.last_term,
         context=r.term,
         config=r.log.config,
+        reject=has_lost(r),
+    )
+
+
+def has_lost(r: Core) -> bool:
+    """Whether this node has not made good yet what it lost."""
+    return r.recovery.lost and (r.recovering or r.below_barrier)
+
+
+def may_lack(r: Core) -> bool:
+    """Whether a quorum of the voters has lost something: what only they had is gone."""
+    answers = r.recovery.answers
+    lost = {node for node, each in answers.items() if each.lost}
+    if r.recovery.lost:
+        lost.add(r.node)
+    configs = [r.log.config, *(each.config for each in newer_answers(r))]
+    return any(
+        len(lost & config.voters.keys()) > len(config.voters) // 2
+        for config in configs
+        if config.voters
     )
 
 
 def on_hello_reply(r: Core, m: Message) -> None:
     """One more answer."""
     if asking(r) and m.config is not None:
-        r.recovery.answers[m.sender] = Answer(m.context, m.log_term, m.index, m.config)
+        r.recovery.answers[m.sender] = Answer(
+            m.context, m.log_term, m.index, m.config, m.reject
+        )
         prove(r)
 
 
@@ -120,6 +143,7 @@ def prove(r: Core) -> None:
     if not voters_to_hear(r) <= answers.keys():
         return
     r.incarnation = former
+    r.recovery.gap = r.recovery.gap or may_lack(r)
     r.vote_floor = 1 + max([r.term, r.vote_floor - 1, *(each.term for each in answers.values())])
     ends = [(each.log_term, each.last) for each in answers.values()]
     r.barrier = max([(r.log.last_term, r.log.last), *ends])

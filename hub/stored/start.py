@@ -129,10 +129,10 @@ def _restored(
     group_log: GroupLog, mark: Mark | None, hard: HardState | None, clean: bool
 ) -> Restored:
     if mark is None:
-        return Restored(Snapshot(0, 0, Config()), [], hard)
+        return Restored(Snapshot(0, 0, Config()), [], hard, lost=True)
     snapshot = Snapshot(mark.index, mark.term, mark.config)
     entries = group_log.behind(mark.index, mark.term)
     if hard is not None:
         last = mark.index + len(entries)
         hard = replace(hard, commit=max(hard.commit, mark.index, min(group_log.commit, last)))
-    return Restored(snapshot, entries, hard, clean and hard is not None)
+    return Restored(snapshot, entries, hard, clean and hard is not None, lost=group_log.torn)

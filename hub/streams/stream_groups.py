@@ -206,6 +206,7 @@ class StreamGroups:
             return
         nothing = Restored(
             Snapshot(0, 0, Config()),
+            lost=True,
             seeds=tuple(assignment.peers),
             # It may have been a member before, and removed: that incarnation is fenced.
             incarnation_floor=max(left, boots.get(self.driver.number, 0)),

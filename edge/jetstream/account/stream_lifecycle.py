@@ -103,6 +103,14 @@ def is_mirror(meta: bytes) -> bool:
         return False
 
 
+def is_in_memory(meta: bytes) -> bool:
+    """Whether what `pack` returned describes a stream in memory. Replicas keep it in a log."""
+    try:
+        return _CONFIG.decode(msgspec.json.decode(meta, type=Meta).config).storage == "memory"
+    except msgspec.DecodeError:
+        return False
+
+
 def numbered_elsewhere(meta: bytes) -> bool:
     """Whether the sequences of a stream come from another one, or from the log of its group."""
     return group_of(meta) != 0 or is_mirror(meta)

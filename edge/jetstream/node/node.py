@@ -278,6 +278,7 @@ class NodeJetStream:
             scrub_pause=self.options.headwater.scrub_pause,
             progress=self.progress,
             numbered_elsewhere=stream_lifecycle.numbered_elsewhere,
+            counts_as_memory=stream_lifecycle.is_in_memory,
             keys=key_ring(self.options),
             clock=self.kernel.source(),
             chance=self.kernel.chance,

@@ -50,6 +50,8 @@ class StoreOptions:
     numbered_elsewhere: Callable[[bytes], bool] = lambda meta: False
     """Whether the stream with this meta takes its sequences from another one (a mirror): it does
     not leave any out after damage, since it gets the messages again."""
+    counts_as_memory: Callable[[bytes], bool] = lambda meta: False
+    """Whether messages of the stream with this meta count the bytes that they would in memory."""
     progress: Callable[[int, int], None] = lambda done, total: None
     """Called while a start reads streams, with segments done and segments in all."""
     keys: KeyRing | None = None

@@ -382,7 +382,9 @@ class NodeStore:
             self.problems.append(problem)
             self.manifests.drop(incarnation)
 
-    def _make_file_store(self, packer: Packer, incarnation: str, path: Path) -> FileStore:
+    def _make_file_store(
+        self, packer: Packer, incarnation: str, path: Path, meta: bytes
+    ) -> FileStore:
         stream_id = packer.stream
         if stream_id in self.log.stores:
             raise StoreError(f"two streams have the id {stream_id:x}")
@@ -395,6 +397,8 @@ class NodeStore:
             self.file_usage,
             self.disk.stream_segment,
         )
+        if self.options.counts_as_memory(meta):
+            store.count_as_memory()
         store.open_least = store.open_wanted = self.options.open_pages
         if self._spill is not None:
             store.spill = self._spill
@@ -550,7 +554,7 @@ class NodeStore:
             identity["unfinished"] = True
         packer = self.packers.open(identity)
         self.metas.put(incarnation, encode_meta(identity, sealed_meta(packer, meta)), True)
-        store = self._make_file_store(packer, incarnation, path)
+        store = self._make_file_store(packer, incarnation, path, meta)
         self._stores[incarnation] = store
         self.descriptions.add(incarnation, identity, meta)
         self.log.progress.watermarks.add(store)

@@ -31,7 +31,7 @@ log = logging.getLogger("headwater.storage")
 
 
 class StreamOpener:
-    """Makes stores by `make(packer, incarnation, path)`; `drop` takes one back that was made."""
+    """Makes stores by `make(packer, incarnation, path, meta)`; `drop` takes back what was made."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class StreamOpener:
         directory: StoreDirectory,
         metas: Metas,
         packers: Packers,
-        make: Callable[[Packer, str, Path], FileStore],
+        make: Callable[[Packer, str, Path, bytes], FileStore],
         drop: Callable[[FileStore], None],
     ) -> None:
         self._log = commit_log
@@ -116,7 +116,7 @@ class StreamOpener:
             self._metas.write(path, encode_meta(identity, sealed_meta(packer, meta)))
         for leftover in [*path.glob("*.new"), *path.glob("*.tmp")]:
             remove(leftover)
-        store = self._make(packer, identity["incarnation"], path)
+        store = self._make(packer, identity["incarnation"], path, meta)
         stream = RecoveredStream(store, identity["account"], identity["name"], meta, identity)
         self._erase_again(store)
         known = decode_manifest(manifest) if manifest is not None else None

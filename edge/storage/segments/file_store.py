@@ -84,6 +84,11 @@ class FileStore(LoggedStore):
     def __dealloc__(self):
         free(self.gone)
 
+    def count_as_memory(self) -> None:
+        """Have messages count as those of a memory store do; before there are any."""
+        self.overhead = 16
+        self.header_overhead = 0
+
     # Writing.
 
     @cython.cfunc

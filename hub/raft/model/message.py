@@ -72,7 +72,7 @@ class Message:
     """Term at `index`."""
     commit: int = 0  # the sender's commit index; SNAPSHOT: `whole` of `snapshot.Part`
     entries: list[Entry] = field(default_factory=list)  # APPEND: behind `index`, in order
-    reject: bool = False  # replies: refused
+    reject: bool = False  # replies: refused; HELLO_REPLY: as `lost` of `state.Answer`
     hint: int = 0
     """APPEND_REPLY that refuses: an index at or before which the logs may agree, of term
     `log_term`. SNAPSHOT: the position behind `part`."""

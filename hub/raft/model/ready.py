@@ -82,6 +82,8 @@ class Restored:
     clean: bool = False
     """The last stop was orderly, and everything written then is here. Only then may this node
     vote at once."""
+    lost: bool = False
+    """What was here of the group is not all here any more, and more than the last syncs is gone."""
     seeds: tuple[int, ...] = ()
     """Nodes to ask when the snapshot knows no members."""
     incarnation_floor: int = 0

@@ -86,6 +86,7 @@ class Answer(NamedTuple):
     log_term: int  # of its last entry
     last: int  # index of its last entry
     config: Config  # the newest configuration it has
+    lost: bool = False  # as of `Recovery`, and it is not made good yet
 
 
 @dataclass(slots=True)
@@ -95,5 +96,9 @@ class Recovery:
     seeds: tuple[int, ...]  # nodes to ask when no member is known
     incarnation_floor: int = 0
     """Incarnations below this number are over, even when the present start has their number."""
+    lost: bool = False  # as of `Restored`
+    gap: bool = False
+    """So many voters had lost something at once that entries which were acknowledged may be in no
+    log any more."""
     since_hello: int = 0  # ticks since the others were asked
     answers: dict[int, Answer] = field(default_factory=dict)  # by node, of this recovery

@@ -1,6 +1,5 @@
 """What differs by intention between both clusters, each with its reason."""
 
-import re
 from typing import Any
 
 from tests.differ.histories import Step
@@ -9,8 +8,6 @@ from tests.differ.intended import intended_history
 CLUSTERS = {
     "no such stream": "who asks for a snapshot or for the consumers of a stream that is not there "
     "hears that, as on a single node. In a cluster nats-server says nothing, or lists none",
-    "bytes of replicas": "a message of a replicated stream in memory counts as one in a file, for "
-    "its replicas keep it in a log. nats-server counts 14 bytes fewer",
     "more replicas": "a consumer of two replicas is kept wherever its stream is, for it is led "
     "with it. nats-server keeps it on two of three nodes. `player.py` leaves that out",
     "sequence of nothing": "an expected sequence without digits refuses a publish to a replicated "
@@ -22,10 +19,7 @@ CLUSTERS = {
 }
 """A name, and the reason."""
 
-BYTES = re.compile(r'"(bytes|memory)": \d+')
-PASSING = {
-    "no such stream", "bytes of replicas", "sequence of nothing", "ends behind its message",
-}  # fmt: skip
+PASSING = {"no such stream", "sequence of nothing", "ends behind its message"}
 """Those behind which both clusters are as they were: the history goes on."""
 
 
@@ -42,12 +36,4 @@ def intended(steps: list[Step], number: int, ours: Any, theirs: Any) -> str:
         return "sequence of nothing"
     if "409 Batch Completed" in str(ours) and sorted(ours) == sorted(theirs):
         return "ends behind its message"
-    made = steps[0]["body"]
-    in_memory = '"storage": "memory"' in made and '"num_replicas": 3' in made
-    if in_memory and ours != theirs and _without_bytes(ours) == _without_bytes(theirs):
-        return "bytes of replicas"
     return intended_history(steps, number, ours, theirs)
-
-
-def _without_bytes(lines: list[str]) -> list[str]:
-    return [BYTES.sub("", line) for line in lines]

@@ -4,6 +4,7 @@ said, and the nodes are members again."""
 import shutil
 from pathlib import Path
 
+from headwater.hub.node.cluster_view import LACKS
 from tests.hub.lab import Lab, api
 from tests.hub.node.test_put_back import COUNT, fill, make
 from tests.waiting import until
@@ -30,6 +31,11 @@ async def whole(lab: Lab, count: int) -> None:
         await until(lambda health=health: "leader" not in str(health()), "each knows its leader")
 
 
+def gaps(lab: Lab) -> list[str]:
+    """What nodes say of entries that may be gone."""
+    return [gap for cluster in lab.clusters() for gap in cluster.jetstream.cluster_view.gaps()]
+
+
 async def test_a_node_whose_log_is_gone_is_a_member_again(tmp_path: Path, lab: Lab) -> None:
     await lab.formed()
     client = await lab.connect(0)
@@ -41,6 +47,7 @@ async def test_a_node_whose_log_is_gone_is_a_member_again(tmp_path: Path, lab: L
     lab.start(2)
     await fill(client, "S")
     await whole(lab, 2 * COUNT)
+    assert gaps(lab) == []
     assert (await api(client, "STREAM.INFO.ALONE"))["state"]["messages"] == COUNT
 
 
@@ -57,3 +64,8 @@ async def test_the_last_node_that_knows_the_cluster_is_enough(tmp_path: Path, la
         lose_log(tmp_path, index)
         lab.start(index)
     await whole(lab, COUNT)
+    # What these two had acknowledged without the third is gone, and nobody knows whether there was
+    # something.
+    assert any("stream '$G > S'" in gap for gap in gaps(lab))
+    pages = [cluster.jetstream.cluster_view for cluster in lab.clusters()]
+    assert any(LACKS in problem for page in pages for problem in page.status()["problems"])
