@@ -110,8 +110,11 @@ async def find_apart(subjects: list[str]) -> list[str]:
 
 
 def is_long_purge(stream: Any, request: PurgeRequest) -> bool:
-    """Whether a purge is done in slices; one of everything is cheap."""
-    whole = request.filter in ("", ">") and not request.seq and not request.keep
+    """Whether a purge is done in slices; one of everything is cheap, also where the stream is to
+    go on at a later sequence."""
+    kept = stream.replicator if stream.replicator is not None else stream.store
+    whole = request.filter in ("", ">") and not request.keep
+    whole = whole and (not request.seq or request.seq > kept.last_seq)
     return stream.store.messages > REMOVED and not whole and request.seq != 1
 
 

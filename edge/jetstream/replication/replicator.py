@@ -327,6 +327,9 @@ class Replicator:
             cython.NULL,
         )
         self.asked.append(then)
+        if subject in (b"", b">") and sequence and not keep:
+            # As each replica's store: the next message is at that sequence, or above it.
+            self.last_seq = max(self.last_seq, sequence - 1)
 
     async def purge_count(self, subject: bytes, sequence: int, keep: int) -> int:
         """Purge; returns how many messages went, once that is committed. Raises StoreError."""

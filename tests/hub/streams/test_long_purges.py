@@ -91,6 +91,27 @@ def test_every_replica_does_a_slice_at_a_time(request_: dict[str, Any], expected
     assert rows[0] == rows[1] == rows[2]
 
 
+@pytest.mark.parametrize("filter_", ["", ">"])
+@pytest.mark.parametrize("first", [1, 4, MESSAGES + 1])
+def test_beyond_the_end_the_stream_goes_on_there(first: int, filter_: str) -> None:
+    """As with nats-server: whatever there was, the next message has the sequence of the purge."""
+    cluster = filled() if first > MESSAGES else StreamCluster()
+    if first <= MESSAGES:
+        cluster.make(subjects=["s.>"])
+    leader = cluster.leader()
+    for _ in range(1, first if first <= MESSAGES else 1):
+        leader.ask("s.a", b"before", 30)
+    goal = first + 7
+    request = json.dumps({"seq": goal, "filter": filter_}).encode()
+    answer = leader.ask("$JS.API.STREAM.PURGE.S", request)
+    assert answer["purged"] == first - 1
+    assert [leader.ask("s.a", b"after", 30)["seq"] for _ in range(2)] == [goal, goal + 1]
+    cluster.settle()
+    rows = [node.replica_rows(2) for node in cluster.nodes.values()]
+    assert rows[0] == rows[1] == rows[2]
+    assert held(leader) == 2
+
+
 def test_it_takes_what_was_there_and_what_follows_sees_it() -> None:
     """What is published meanwhile stays; the requester's next request waits."""
     cluster = filled()
