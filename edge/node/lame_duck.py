@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Any
 
 from headwater.edge.node.parting import Parting
 from headwater.edge.ports.draws import draw_between
@@ -11,6 +12,10 @@ log = logging.getLogger("headwater.node")
 
 INTERVAL_S_MAX = 1.0
 """Longest pause between two clients: few clients need not take the whole duration."""
+
+
+TOGETHER_S = 0.05
+"""Clients whose moments are no further apart leave together: others hear of them at once."""
 
 
 async def lame_duck(node: NodeView) -> None:
@@ -34,14 +39,24 @@ async def lame_duck(node: NodeView) -> None:
 
 
 async def _close_clients(node: NodeView, duration: float) -> None:
+    """Each client at its moment, or with those whose moments are near. Meanwhile other nodes hear
+    of those before: what they take to answer does not add up."""
     conns = list(node.sessions.conns.values())
     parting = Parting(node)
     interval = min(INTERVAL_S_MAX, max(duration, INTERVAL_S_MAX) / max(1, len(conns)))
-    for conn in conns:
-        await parting.part([conn])
-        share = draw_between(node.kernel.chance, 0.5, 1)
-        if conn is not conns[-1] and await _pause(node, interval * share):
-            return
+    due = node.loop.time()
+    leaving: list[Any] = []
+    async with asyncio.TaskGroup() as group:
+        for conn in conns:
+            leaving.append(conn)
+            due += interval * draw_between(node.kernel.chance, 0.5, 1)
+            wait = due - node.loop.time()
+            if conn is not conns[-1] and wait < TOGETHER_S:
+                continue
+            group.create_task(parting.part(leaving))
+            leaving = []
+            if conn is not conns[-1] and await _pause(node, wait):
+                return
     await parting.wait()
 
 

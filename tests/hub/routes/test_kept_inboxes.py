@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import re
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from nats.errors import Error as NatsError
 
 from bench.cluster.nodes import READY_SECONDS, SERVERS, ClusterNodes
+from tests.federation.lab import Wire
+from tests.hub.routes.test_routes import Cluster
 from tests.waiting import until
 
 PACE_SECONDS = 0.0001
@@ -146,3 +149,27 @@ async def test_answers_of_another_account_come_once(tmp_path: Path) -> None:
         await helper.close()
     numbers = [number for number, _ in heard]
     assert [number for number in set(numbers) if numbers.count(number) > 1] == []
+
+
+async def test_many_clients_leave_in_time_though_another_node_is_far_away() -> None:
+    """Others hear of each client's inbox before it leaves. One after the other, that takes 16 s."""
+    cluster = Cluster()
+    cluster.add()
+    wire = await Wire(cluster.ports[0]).start()
+    try:
+        leaver = cluster.add(wire.port, lame_duck_grace=0.0, lame_duck_duration=1.0)
+        await cluster.formed()
+        clients = [await cluster.connect(1) for _ in range(40)]
+        for number, client in enumerate(clients):
+            await client.subscribe(f"_INBOX.{number}")
+            await client.flush()
+        wire.delay_s = 0.2
+        began = time.monotonic()
+        leaving = asyncio.create_task(leaver.lame_duck())
+        await until(lambda: all(client.is_closed for client in clients), "all have left")
+        in_a_row = len(clients) * 2 * wire.delay_s
+        assert time.monotonic() - began < in_a_row
+        await leaving
+    finally:
+        await cluster.stop()
+        await wire.stop()
