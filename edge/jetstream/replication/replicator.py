@@ -55,6 +55,8 @@ FLYING_MAX = cython.declare(cython.Py_ssize_t, 8 << 20)
 # The whole value of a state is written again after so many bytes of additions, as replicas keep
 # these in memory.
 GROWN_MAX = cython.declare(cython.Py_ssize_t, 64 << 10)
+# The last sequence that a store takes.
+SEQUENCES = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
 # As a time: the end of what has none.
 NEVER = cython.declare(cython.longlong, (1 << 63) - 1)
 # What a small buffer begins with.
@@ -249,6 +251,9 @@ class Replicator:
             sequence = self.last_seq + 1
         elif sequence <= self.last_seq:
             raise StoreError(f"sequence {sequence} is not above {self.last_seq}")
+        if sequence > SEQUENCES:
+            # The store may be behind what was decided, and no replica could apply this.
+            raise StoreError("the stream has no sequence left")
         if timestamp < self.last_ts:
             timestamp = self.last_ts
         op.kind = cython.cast(cython.uchar, kind)

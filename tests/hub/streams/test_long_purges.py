@@ -11,6 +11,8 @@ from tests.hub.streams.stream_cluster import ClusterNode, StreamCluster
 
 MESSAGES = 5 * REMOVED
 SUBJECTS = 10
+LAST = (1 << 63) - 1
+"""Of all sequences."""
 AT_ONCE = SLICES_ON_THE_WAY * REMOVED
 """A replica that was behind may apply all that was on the way in one turn of its loop."""
 
@@ -110,6 +112,29 @@ def test_beyond_the_end_the_stream_goes_on_there(first: int, filter_: str) -> No
     rows = [node.replica_rows(2) for node in cluster.nodes.values()]
     assert rows[0] == rows[1] == rows[2]
     assert held(leader) == 2
+
+
+def test_the_last_sequence_is_given_once() -> None:
+    """What comes behind it is refused, also before the replicas have applied it."""
+    cluster = StreamCluster()
+    cluster.make(subjects=["s.>"])
+    leader = cluster.leader()
+    leader.ask("$JS.API.STREAM.PURGE.S", json.dumps({"seq": LAST}).encode())
+    answers: list[dict[str, Any]] = []
+    leader.listen("_INBOX.acks", lambda payload: answers.append(json.loads(payload)))
+
+    def publish() -> None:
+        for _ in range(3):
+            leader.account.send(b"s.a", b"end", b"_INBOX.acks", b"", own=True)
+        leader.kernel.turn()
+
+    leader.loop.call_soon(publish)
+    cluster.wait(lambda: len(answers) == 3, 30)
+    assert [each["seq"] for each in answers if "error" not in each] == [LAST]
+    assert sum("error" in each for each in answers) == 2
+    cluster.settle()
+    rows = [node.replica_rows(2) for node in cluster.nodes.values()]
+    assert rows[0] == rows[1] == rows[2]
 
 
 def test_it_takes_what_was_there_and_what_follows_sees_it() -> None:
