@@ -388,10 +388,11 @@ class MessageStore(MessageIndex):
         """Take out everything below `first`; the next append is at or above it."""
         if first <= self.first_seq:
             return 0
-        if first > SEQUENCES:
+        if first > SEQUENCES and self.last_seq < SEQUENCES:
             raise StoreError(f"sequence {first} is out of all bounds")
         before = self.messages
-        if first > self.last_seq:
+        # Behind the last sequence of all nothing is to follow, and there is no place to go on at.
+        if first > self.last_seq and first <= SEQUENCES:
             self.move_to(first, first - 1)
             return before
         at: cython.ulonglong = self.first_seq

@@ -132,6 +132,7 @@ def test_the_last_sequence_is_given_once() -> None:
     cluster.wait(lambda: len(answers) == 3, 30)
     assert [each["seq"] for each in answers if "error" not in each] == [LAST]
     assert sum("error" in each for each in answers) == 2
+    assert leader.ask("$JS.API.STREAM.PURGE.S")["purged"] == 1
     cluster.settle()
     rows = [node.replica_rows(2) for node in cluster.nodes.values()]
     assert rows[0] == rows[1] == rows[2]
