@@ -34,6 +34,7 @@ from headwater.spark.cli_options import (
     RUNNING,
     SLICE,
     SOURCE,
+    Jobs,
     all_of,
     mirror_options,
     source_options,
@@ -53,7 +54,7 @@ def spark() -> None:
     """Analytics over streams with Apache Spark."""
 
 
-@spark.group()
+@spark.group(cls=Jobs)
 def run() -> None:
     """Run a ready job."""
 

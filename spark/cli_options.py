@@ -33,7 +33,48 @@ SOURCE = {
     "tls_key": "tlsKeyFile",
 }
 
+#: Options of Kafka's own commands and sources, with what commands here have for them.
+KAFKAS = {
+    "--bootstrap-server": "--server",
+    "--bootstrap-servers": "--server",
+    "--topic": "--stream",
+    "--subscribe": "--stream",
+    "--include": "--stream, with names and commas",
+    "--from-beginning": "nothing, as a job begins at the earliest message",
+    "--offset": "--starting",
+    "--starting-offsets": "--starting",
+    "--ending-offsets": "--ending",
+    "--max-messages": "--ending, the last sequence",
+    "--partition": "nothing, as a stream has no partitions",
+    "--group": "--checkpoint, a folder, for jobs with --follow",
+    "--consumer.config": "--creds, --nkey, --user and --tls-ca",
+    "--consumer-property": "--creds, --nkey, --user and --tls-ca",
+    "--command-config": "--creds, --nkey, --user and --tls-ca",
+}
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class JobCommand(click.Command):
+    """A command that knows what options of Kafka's are here."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Raises UsageError for a mistake."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            here = KAFKAS.get(error.option_name)
+            if here is None:
+                raise
+            raise click.UsageError(
+                f"No such option '{error.option_name}': what it is for Kafka is {here} here", ctx
+            ) from error
+
+
+class Jobs(click.Group):
+    """The group of all jobs."""
+
+    command_class = JobCommand
 
 
 def all_of(options: list[Decorator]) -> Decorator:

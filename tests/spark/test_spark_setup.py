@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.spark import cli, java
+from headwater.spark.cli_options import KAFKAS
 from headwater.spark.cluster.masters import check_master
 from headwater.spark.doctor import check_all
 from headwater.spark.errors import SourceError
@@ -132,6 +133,27 @@ def test_the_doctor_reports_a_missing_server_in_json() -> None:
 def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
     done = CliRunner().invoke(cli.spark, arguments)
     assert done.exit_code == 2, done.output
+
+
+@pytest.mark.parametrize(
+    ("option", "here"),
+    [
+        ("--topic=x", "--stream"),
+        ("--bootstrap-servers=h:9092", "--server"),
+        ("--from-beginning", "nothing"),
+        ("--group=g", "--checkpoint"),
+    ],
+)
+def test_options_of_kafkas_commands_say_what_they_are_here(option: str, here: str) -> None:
+    done = CliRunner().invoke(cli.spark, ["run", "gaps", "--stream", "S", option])
+    assert done.exit_code == 2 and f"what it is for Kafka is {here}" in done.output
+
+
+def test_what_kafka_has_for_options_is_there() -> None:
+    """No advice names an option that jobs lack."""
+    known = {name for job in cli.run.commands.values() for one in job.params for name in one.opts}
+    assert not set(KAFKAS) & known
+    assert set(re.findall(r"--[a-z-]+", " ".join(KAFKAS.values()))) <= known
 
 
 def test_the_reason_is_found_in_a_long_error() -> None:
