@@ -88,19 +88,22 @@ class StaleRoutes:
             return
         log.debug("%s: what comes may have been on its way for long", name)
         asked: dict[Key, asyncio.Task[None]] = {}
-        for each in routes:
+        # Those that are waited for by now keep their own questions: one of the pool may be new.
+        begun = [each for each in routes if each not in self._asked]
+        for each in begun:
             self._asked[each] = asked
             each.late = self.comes
-        task = asyncio.ensure_future(self._wait(number, routes), loop=self.kernel.loop)
+        task = asyncio.ensure_future(self._wait(number, begun, asked), loop=self.kernel.loop)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _wait(self, number: int, routes: list[RouteConn]) -> None:
+    async def _wait(
+        self, number: int, routes: list[RouteConn], asked: dict[Key, asyncio.Task[None]]
+    ) -> None:
         """All that was on its way is here, or lost, and what was asked about is answered: what
         comes now is behind it."""
         try:
             await self.transport.fence(number, FENCE_SECONDS)
-            asked = self._asked[routes[0]]
             if asked:
                 log.info("%d messages that may be old are asked about", len(asked))
                 await asyncio.wait(set(asked.values()))

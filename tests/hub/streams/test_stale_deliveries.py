@@ -3,6 +3,7 @@
 The node is a process that is stopped by SIGSTOP; its client's connection stays.
 """
 
+import asyncio
 import json
 from functools import partial
 
@@ -10,6 +11,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
+from headwater.hub.routes.route_conn import RouteConn
 from tests.hub.lab import Lab, api
 from tests.hub.spare import Spare
 from tests.waiting import silence, until
@@ -63,3 +65,35 @@ async def test_what_was_done_meanwhile_comes_no_more(
         ("later", b"1"),
         ("soon", b"2"),
     ]
+
+
+async def test_a_new_route_is_waited_for_beside_those_of_before(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One route of a pool ends, and another comes in its place, while what came by the others is
+    still asked about."""
+    await lab.formed()
+    absences = lab.service(1).absences
+    assert absences is not None
+    stale = absences.late.stale
+    passed = asyncio.Event()
+    fence = stale.transport.fence
+
+    async def later(number: int, seconds: float) -> None:
+        await passed.wait()
+        await fence(number, seconds)
+
+    def to_peer() -> list[RouteConn]:
+        return [r for r in stale.transport.all_routes() if r.session.peer.server_name == "n2"]
+
+    monkeypatch.setattr(stale.transport, "fence", later)
+    before = to_peer()
+    stale._begin(before[0])
+    before[-1].close("")
+    new = await until(lambda: set(to_peer()) - set(before), "a route in its place")
+    stale._begin(new.pop())
+    waits = list(stale._tasks)
+    passed.set()
+    await asyncio.gather(*waits)
+    assert len(waits) == 2
+    assert not any(stale.asks(conn) for conn in to_peer())
