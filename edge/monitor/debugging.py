@@ -1,23 +1,26 @@
 """What debuggers of a server ask for: variables of its runtime, and profiles.
 
-The names are those of NATS, whose server is written in Go. What has no counterpart in this process
-is refused with a reason.
+The names are those of NATS, whose server is written in Go.
 """
 
 import base64
 import gc
 import sys
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 
+from headwater.edge.jetstream.model.times import format_duration
 from headwater.edge.monitor.pages.stacksz import stacksz
 
 STACKS = ("goroutine", "threadcreate")
 """Profiles that tell what the process is doing right now."""
-
-OTHERS = ("allocs", "block", "cpu", "heap", "mutex")
-"""Profiles of Go programs that this process does not keep."""
+ALIVE = ("heap", "allocs")
+"""Profiles of memory. What is free again is in none."""
+WAITS = ("block", "mutex")
+LONGEST_NS = 15 * 10**9
+"""A profile of the processor lasts no longer."""
 
 
 class ProfilezOptions(msgspec.Struct, kw_only=True):
@@ -42,14 +45,45 @@ def expvarz(resident: int) -> dict[str, Any]:
     }
 
 
-def profilez(options: ProfilezOptions) -> dict[str, Any]:
-    """A profile in base64, or why there is none."""
+def profilez(
+    options: ProfilezOptions, clock: Callable[[], int]
+) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    """A profile in base64, or why there is none; that of the processor takes its time, by a `clock`
+    of nanoseconds."""
+    from headwater.edge.monitor import profiles
+
     name = options.name
+    if name == "cpu":
+        return _cpu(options.duration, clock)
     if name in STACKS:
-        return {"profile": base64.b64encode(stacksz().encode()).decode()}
+        plain = stacksz().encode() if options.debug else profiles.stacks(name == "goroutine")
+        return _shown(plain)
+    if name in ALIVE:
+        return _shown(profiles.heap())
+    if name in WAITS:
+        return _shown(profiles.waits())
     if not name:
         return {"profile": None, "error": "Profile name not specified"}
-    if name in OTHERS:
-        text = f'Profile "{name}" is not kept by this server; ask for "goroutine"'
-        return {"profile": None, "error": text}
     return {"profile": None, "error": f'Profile "{name}" not found'}
+
+
+def _shown(profile: bytes) -> dict[str, Any]:
+    return {"profile": base64.b64encode(profile).decode(), "error": ""}
+
+
+def _cpu(
+    duration: int, clock: Callable[[], int]
+) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    from headwater.edge.monitor.profiles import cpu_profiles
+
+    if not 0 < duration <= LONGEST_NS:
+        text = f"Duration {format_duration(duration)} should be between 0s and 15s"
+        return {"profile": None, "error": text}
+    if cpu_profiles.busy:
+        text = "Failed to start CPU profile: cpu profiling already in use"
+        return {"profile": None, "error": text}
+    return _waited(cpu_profiles.begin(duration, clock))
+
+
+async def _waited(coming: Awaitable[bytes]) -> dict[str, Any]:
+    return _shown(await coming)

@@ -113,6 +113,7 @@ class SystemService:
         if self._timer is not None:
             self._timer.cancel()
         self._counts.stop()
+        self._responder.stop()
         self._subscribers.stop()
         for timer in self._counted.values():
             timer.cancel()

@@ -1,7 +1,8 @@
 """Answers to `$SYS.REQ.*`: monitoring and small commands over NATS itself."""
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
@@ -104,7 +105,9 @@ SERVER: dict[str, Answer] = {
     "JSZ": lambda node, body: _jsz(node, _decode(body, jsz.JszOptions)),
     "HEALTHZ": lambda node, body: healthz.healthz(node, _decode(body, healthz.HealthzOptions)),
     "EXPVARZ": lambda node, body: debugging.expvarz(statsz(node)["mem"]),
-    "PROFILEZ": lambda node, body: debugging.profilez(_decode(body, debugging.ProfilezOptions)),
+    "PROFILEZ": lambda node, body: debugging.profilez(
+        _decode(body, debugging.ProfilezOptions), node.kernel.monotonic_ns
+    ),
     "IPQUEUESZ": lambda node, body: {},
     "RAFTZ": lambda node, body: _raftz(node, _decode(body, RaftzOptions)),
 }
@@ -186,6 +189,7 @@ class Responder:
     def __init__(self, node: NodeView, info: ServerInfo) -> None:
         self._node = node
         self._info = info
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def respond(
         self, account: Any, reply: bytes, headers: bytes, payload: bytes, answer: Answer
@@ -198,6 +202,9 @@ class Responder:
             if not _decode(payload, Filter).selects(self._node):
                 return
             data = answer(self._node, payload)
+            if isinstance(data, Awaitable):
+                self._spawn(self._finish(account, reply, headers, data))
+                return
             if data is not None:
                 body["data"] = data
         except SkipError:
@@ -218,6 +225,24 @@ class Responder:
         payload = msgspec.json.encode({"server": self._info.next(), **body})
         wanted = "" if "error" in body else accepted(headers)
         account.answer(reply, *encoded(payload, wanted))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(
+        self, account: Any, reply: bytes, headers: bytes, data: Awaitable[Any]
+    ) -> None:
+        """Answer a request that takes its time."""
+        body = {"server": self._info.next(), "data": await data}
+        account.answer(reply, *encoded(msgspec.json.encode(body), accepted(headers)))
+        self._node.kernel.kick()
+
+    def stop(self) -> None:
+        """Answer no longer."""
+        for task in self._tasks:
+            task.cancel()
 
     def respond_statsz(
         self, account: Any, reply: bytes, payload: bytes, own: bool = False

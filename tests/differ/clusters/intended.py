@@ -14,6 +14,9 @@ CLUSTERS = {
     "stream, too. nats-server then says nothing",
     "ends behind its message": "that a request is over is told behind its last message. Of a "
     "replicated consumer nats-server tells it before",
+    "silent after an id": "a replicated stream goes on behind a publish that expected another last "
+    "id. With nats-server it answers nothing any more, publishes and batches included. Not "
+    "generated",
     "broken move": "a number of replicas below 0 with a place leaves a stream of nats-server "
     "without a leader. Not generated",
 }

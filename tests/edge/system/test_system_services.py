@@ -4,7 +4,10 @@ import asyncio
 import base64
 import itertools
 import json
+import shutil
+import subprocess
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -22,6 +25,16 @@ PAGES = (
     "SERVER.PING.VARZ", "SERVER.PING.STATSZ", "SERVER.PING.HEALTHZ", "ACCOUNT.SYS.CONNZ",
 )  # fmt: skip
 ENCODINGS = ("gzip", "snappy", "gzip, s2", "S2", "br", "identity", "")
+SHOWN = {
+    "cpu": "cpu/nanoseconds",
+    "heap": "inuse_space/bytes",
+    "allocs": "dict builtins",
+    "block": "contentions/count",
+    "mutex": "delay/nanoseconds",
+    "goroutine": "test_pprof_reads_profiles",
+    "threadcreate": "stacks",
+}
+"""What pprof finds in a profile."""
 DENY = PermissionOptions(publish=SubjectRules(deny=["secret"]))
 
 
@@ -111,9 +124,52 @@ async def test_runtime_and_profiles(node: Node, system: Client) -> None:
     assert runtime["memstats"]["HeapAlloc"] > 1_000_000
     stacks = await ask(system, f"{own}.PROFILEZ", name="goroutine", debug=1)
     assert b"MainThread" in base64.b64decode(stacks["data"]["profile"])
-    for name, reason in (("", "not specified"), ("heap", "not kept"), ("x", "not found")):
-        refused = await ask(system, f"{own}.PROFILEZ", name=name)
-        assert reason in refused["data"]["error"]
+    answers = await asyncio.gather(
+        *(ask(system, f"{own}.PROFILEZ", name="cpu", duration=10**8) for _ in range(2))
+    )
+    assert base64.b64decode(answers[0]["data"]["profile"])
+    assert answers[1]["data"]["error"].endswith("cpu profiling already in use")
+
+
+PROFILES = ("goroutine", "threadcreate", "heap", "allocs", "block", "mutex")
+WRONG_PROFILES: list[dict[str, Any]] = [
+    {}, {"name": "x"}, {"name": "cpu"}, {"name": "cpu", "duration": -1},
+    {"name": "cpu", "duration": 15 * 10**9 + 1},
+]  # fmt: skip
+
+
+async def test_profiles_are_refused_as_by_the_real_server(system: Client) -> None:
+    config = "system_account: SYS\naccounts { SYS { users: [{user: s, password: s}] } }\n"
+    with Server(Recipe("nats-server", (program("nats-server"),), config)) as server:
+        other = await nats.connect(f"nats://s:s@127.0.0.1:{server.port}")
+        for wrong in WRONG_PROFILES:
+            ours, theirs = [
+                (await ask(client, "$SYS.REQ.SERVER.PING.PROFILEZ", **wrong))["data"]
+                for client in (system, other)
+            ]
+            assert ours == theirs
+        for name in PROFILES:
+            for client in (system, other):
+                found = await ask(client, "$SYS.REQ.SERVER.PING.PROFILEZ", name=name)
+                assert list(found["data"]) == ["profile", "error"]
+                assert found["data"]["error"] == ""
+        await other.close()
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="Go's pprof is not there")
+@pytest.mark.parametrize("name", [*PROFILES, "cpu"])
+async def test_pprof_reads_profiles(system: Client, tmp_path: Path, name: str) -> None:
+    found = await ask(
+        system, "$SYS.REQ.SERVER.PING.PROFILEZ", name=name, duration=3 * 10**8
+    )
+    path = tmp_path / "profile"
+    path.write_bytes(base64.b64decode(found["data"]["profile"]))
+    command = ["go", "tool", "pprof", "-raw", str(path)]
+    read = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, check=False
+    )
+    assert read.returncode == 0, read.stderr
+    assert SHOWN[name] in read.stdout
 
 
 async def test_requests_that_nobody_serves_find_nobody(node: Node, system: Client) -> None:
