@@ -6,6 +6,7 @@ for keeps the route of the node with the lower id, so both keep the same one.
 """
 
 import asyncio
+import contextlib
 import functools
 import logging
 import secrets
@@ -56,6 +57,14 @@ log = logging.getLogger("headwater.route")
 PING_INTERVAL_MAX_S = 30.0
 DOUBT_S = 5.0
 """How long a route may say nothing after its peer has opened another one."""
+TCP_RTO_MAX_MS = 44
+"""Of Linux 6.15 and later, and not in Python yet."""
+TRY_MS = 2000
+"""At most so long after a line is back the system sends what was lost on it. By itself it doubles
+the pause each time, so after a cut of 30 s a route may be still for as long again."""
+PATIENCE_MS = 120_000
+"""For which the system tries. It counts tries otherwise, and would end a route after half a minute.
+PINGs end it before."""
 FIRST_PING_S = 1.0
 """The first one comes early: round trips choose the compression."""
 
@@ -81,6 +90,14 @@ POOL_MAX = 256
 
 DIALERS_MAX = 1000
 """Addresses that are dialled because other nodes have told of them."""
+
+
+def try_often(sock: socket.socket) -> None:
+    """Have the system soon send again what a line has lost, where it can be told to."""
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS, TRY_MS)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, PATIENCE_MS)
 
 
 class Routes:
@@ -245,6 +262,7 @@ class Routes:
         conn.on_closed = self._on_closed
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        try_often(sock)
         session.opened_ns = node.kernel.clock()
         if not session.solicited:
             conn.allowance = LOGIN_BYTES

@@ -33,6 +33,7 @@ from headwater.edge.monitor.pages.varz import varz
 from headwater.edge.node.node import Node
 from headwater.federation.service import leaf_services
 from headwater.hub.routes import dialer
+from headwater.hub.routes.routes import TCP_RTO_MAX_MS, TRY_MS
 from headwater.hub.routes.service import RouteService
 from headwater.security.auth_options import AuthOptions, UserOptions
 from tests.certificates import certificate
@@ -351,6 +352,23 @@ async def test_a_node_about_to_leave_is_no_longer_offered(cluster: Cluster) -> N
     await until(lambda: len(cluster.nodes[0].facts.connect_urls) == 1)
     assert leaver.facts.connect_urls == cluster.nodes[0].facts.connect_urls
     await leaving
+
+
+async def test_a_line_that_is_back_is_soon_tried(cluster: Cluster) -> None:
+    """Both ends have the system send again at once; else a route is still after a long cut."""
+    with socket.socket() as plain:
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS, TRY_MS)
+        except OSError:
+            pytest.skip("this system does not know the option")
+    await full_mesh(cluster, 2)
+    for node in cluster.nodes:
+        conns = [each for service in node.services if isinstance(service, RouteService)
+                 for each in service.routes.conns.values()]  # fmt: skip
+        assert conns
+        for conn in conns:
+            assert conn.sock.getsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS) == TRY_MS
+            assert conn.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) > TRY_MS
 
 
 async def test_a_route_comes_back_after_a_restart(cluster: Cluster) -> None:
