@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import TextIOWrapper
@@ -121,7 +122,40 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[
 
 
 class LogFile(WatchedFileHandler):
-    """A log file that its owner may write, its group read, and nobody else."""
+    """A log file that its owner may write, its group read, and nobody else.
+
+    Nobody who logs is held up by it. While it cannot be written (a full device, a folder that is
+    gone), its lines go to standard error, and each of them tries the file again.
+    """
+
+    _failing = _explained = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        self._explained, self._failing = self._failing, False
+        try:
+            super().emit(record)
+        except (OSError, ValueError):
+            # The base class opens files, and asks for their names, outside of its own `try`.
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say on standard error what could not be written, and why when that is new."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, (OSError, ValueError)):
+            super().handleError(record)
+            return
+        self._failing = True
+        if self.stream is not None:
+            with suppress(OSError, ValueError):
+                self.stream.close()
+            self.stream = None
+        lines = [] if self._explained else [
+            f"cannot write to {self.baseFilename}: {error}; lines go to standard error meanwhile"
+        ]
+        self._explained = True
+        with suppress(OSError, ValueError):
+            print(*lines, self.format(record), sep="\n", file=sys.stderr, flush=True)
 
     def _open(self) -> TextIOWrapper:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -139,11 +173,13 @@ class SizedFile(LogFile):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, and begin a new file when that was the last one that fits."""
         super().emit(record)
-        if self.stream is not None and self.stream.tell() > self._limit:
-            try:
+        if self.stream is None:
+            return
+        try:
+            if self.stream.tell() > self._limit:
                 self._put_aside(record.created)
-            except OSError:
-                self.handleError(record)
+        except (OSError, ValueError):
+            self.handleError(record)
 
     def _put_aside(self, now_s: float) -> None:
         if self.stream is not None:

@@ -150,6 +150,42 @@ def test_a_leaf_cannot_make_lines_of_the_log(tmp_path: Path) -> None:
         assert "\n[1]" not in server.log
 
 
+@pytest.mark.parametrize("size_limit", [0, 1000])
+def test_who_logs_does_not_hear_that_the_folder_is_gone(
+    log: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str], size_limit: int
+) -> None:
+    """It raised at whatever logged. The lines go to standard error until the folder is back."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    logs.configure(
+        logs.LogSettings(file=str(folder / "log"), size_limit=size_limit, with_time=False)
+    )
+    log.error("first")
+    folder.rename(tmp_path / "aside")
+    log.error("second")
+    log.error("third")
+    told = capsys.readouterr().err.splitlines()
+    assert "cannot write to" in told[0] and str(folder) in told[0]
+    assert [line.rpartition(" ")[2] for line in told[1:]] == ["second", "third"]
+    folder.mkdir()
+    log.error("fourth")
+    assert capsys.readouterr().err == ""
+    assert [line.rpartition(" ")[2] for line in lines_of(folder / "log")] == ["fourth"]
+
+
+@pytest.mark.parametrize("size_limit", [0, 1000])
+def test_who_logs_does_not_hear_that_the_device_is_full(
+    log: logging.Logger, capsys: pytest.CaptureFixture[str], size_limit: int
+) -> None:
+    logs.configure(logs.LogSettings(file="/dev/full", size_limit=size_limit, with_time=False))
+    for number in range(300):
+        log.error("line %d %s", number, "x" * 100)
+    told = capsys.readouterr().err.splitlines()
+    assert sum("cannot write to /dev/full" in line for line in told) == 1
+    assert "line 0 x" in told[1]
+    assert not any("Traceback" in line for line in told)
+
+
 @pytest.mark.parametrize("name", BOTH)
 def test_a_file_that_grew_is_put_aside(name: str, tmp_path: Path) -> None:
     config = (
