@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from headwater.security import nkeys
 from headwater.security.errors import CredsError, NKeyError
+from headwater.security.whole_file import write_whole
 
 MAX_CREDS_BYTES = 1024 * 1024
 FILE_MODE = 0o600
@@ -96,23 +97,10 @@ def write(path: str | os.PathLike[str], token: str, seed: str) -> None:
 
     Raises CredsError.
     """
-    # A gateway reads creds and writes none: this costs it 0.3 MiB of memory.
-    import tempfile
-
     target = Path(path).expanduser()
     content = render(token, seed).encode("ascii")
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                os.fchmod(file.fileno(), FILE_MODE)
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole(target, content, FILE_MODE)
     except OSError as error:
         raise CredsError(f"cannot write creds: {error}") from error
 

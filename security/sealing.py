@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headwater.security.errors import SealingError
+from headwater.security.whole_file import sync_directory
 
 KEY_BYTES: Final = 32
 TAG_BYTES: Final = 16
@@ -173,6 +174,8 @@ def write_new_key(path: str) -> NodeKey:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
+    # Without this key, what is sealed with it is lost.
+    sync_directory(Path(path).parent)
     return NodeKey.of(text)
 
 

@@ -6,7 +6,6 @@ Source of the protocol: NATS leaf node protocol (INFO, CONNECT, LS+, LMSG).
 
 import base64
 import json
-import os
 import re
 import secrets
 import socket
@@ -23,6 +22,7 @@ from headwater.security import creds
 from headwater.security.gateway_roles import ENROL_INBOX, ENROL_SUBJECT
 from headwater.security.jwt import decode_user
 from headwater.security.nkeys import KeyPair
+from headwater.security.whole_file import make_folder, write_whole
 
 LEAF_PORT = 7422
 LINE_MAX = 1 << 16
@@ -38,16 +38,12 @@ class EnrolmentError(Exception):
 def own_key(folder: Path) -> KeyPair:
     """The gateway's key, made here the first time. Raises SecurityError and OSError."""
     path = folder / KEY_FILE
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder)
     if path.exists():
         return KeyPair.from_seed(path.read_text())
     pair = KeyPair.create("U")
-    temporary = path.with_suffix(f".{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(pair.seed)
-        os.fsync(descriptor)
-    os.replace(temporary, path)
+    # The hub gives credentials to one key for a token: this one must not be lost.
+    write_whole(path, pair.seed.encode())
     return pair
 
 

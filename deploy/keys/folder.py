@@ -12,7 +12,6 @@
 """
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -20,11 +19,10 @@ from headwater.security import creds, jwt
 from headwater.security.claims import AccountClaims, OperatorClaims, UserClaims
 from headwater.security.errors import SecurityError
 from headwater.security.nkeys import KeyPair
+from headwater.security.whole_file import make_folder, write_whole
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 """Names become parts of paths and of subjects."""
-FOLDER_MODE = 0o700
-FILE_MODE = 0o600
 
 
 class KeysError(SecurityError):
@@ -41,16 +39,10 @@ def checked_name(name: str) -> str:
     return name
 
 
-def write_file(path: Path, text: str, mode: int = FILE_MODE) -> None:
+def write_file(path: Path, text: str) -> None:
     """Put a text in its place in one step, durable; folders are made as needed."""
-    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    make_folder(path.parent)
+    write_whole(path, text.encode())
 
 
 class KeyFolder:

@@ -40,17 +40,29 @@ class Realm:
         self.folder = folder
 
     def make_operator(self, name: str) -> OperatorClaims:
-        """An operator, its system account and a user of that. Raises KeysError if one is there."""
+        """An operator, its system account and a user of that. One that an interrupt left unfinished
+        is finished. Raises KeysError if one is there."""
         if list(self.folder.folder.glob("stores/*/.nsc")):
-            raise KeysError(f"{self.folder.folder} has an operator already; it is left as it is")
+            return self._finish_operator(name)
         operator, system = KeyPair.create("O"), KeyPair.create("A")
         self.folder.keep(operator)
         self.folder.keep(system)
         body = OperatorBody(system_account=system.public_key)
         claims = OperatorClaims(sub=operator.public_key, name=checked_name(name), nats=body)
         self.folder.write_operator(name, jwt.encode(claims, operator))
-        account = AccountBody(limits=AccountLimits.unlimited())
-        self._sign(AccountClaims(sub=system.public_key, name=SYSTEM_ACCOUNT, nats=account))
+        return self._finish_operator(name)
+
+    def _finish_operator(self, name: str) -> OperatorClaims:
+        """Make what is missing of the operator that is there. Raises KeysError if nothing is."""
+        claims, _ = self.folder.operator()
+        lacks_account = not self.folder.has_account(SYSTEM_ACCOUNT)
+        lacks_user = lacks_account or SYSTEM_USER not in self.folder.users(SYSTEM_ACCOUNT)
+        if not lacks_user or claims.name != name:
+            raise KeysError(f"{self.folder.folder} has an operator already; it is left as it is")
+        if lacks_account:
+            account = AccountBody(limits=AccountLimits.unlimited())
+            system = claims.nats.system_account
+            self._sign(AccountClaims(sub=system, name=SYSTEM_ACCOUNT, nats=account))
         self.make_user(SYSTEM_ACCOUNT, SYSTEM_USER)
         return claims
 
@@ -96,8 +108,10 @@ class Realm:
             user.exp = int(time.time() + expires_s)
         token = jwt.encode(user, self.folder.pair(claims.sub))
         self.folder.keep(pair)
+        path = self.folder.write_creds(account, name, token, pair.seed)
+        # Last, since it says that the user is there: an interrupt leaves none without creds.
         self.folder.write_user(account, name, token)
-        return self.folder.write_creds(account, name, token, pair.seed)
+        return path
 
     def enrolment_tokens(
         self, account: str, names: Sequence[str], ttl_s: float, output: Path

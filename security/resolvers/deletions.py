@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.security.errors import JWTError
+from headwater.security.whole_file import sync_directory
 
 log = logging.getLogger("headwater.security")
 
@@ -102,15 +103,6 @@ class Deletions:
     def _keep(self, account: str, note: Deletion) -> None:
         write_durably(self._directory, f"{account}{SUFFIX}", msgspec.json.encode(note))
         self._notes[account] = note
-
-
-def sync_directory(directory: Path) -> None:
-    """Have names that were given and taken away outlast a power cut. Raises OSError."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_durably(directory: Path, name: str, content: bytes) -> None:

@@ -16,8 +16,9 @@ from headwater.security.auth_options import ResolverOptions
 from headwater.security.claims import AccountClaims
 from headwater.security.errors import JWTError
 from headwater.security.nkeys import is_public_key
-from headwater.security.resolvers.deletions import Deletions, sync_directory, write_durably
+from headwater.security.resolvers.deletions import Deletions, write_durably
 from headwater.security.resolvers.memory import MAX_ACCOUNTS, MemoryResolver
+from headwater.security.whole_file import sync_directory
 
 log = logging.getLogger("headwater.security")
 
