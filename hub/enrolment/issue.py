@@ -79,7 +79,8 @@ def judge(payload: bytes, name: str, account: AccountClaims, now: float) -> Enro
         raise JWTError("the enrolment token is for another gateway")
     if not nkeys.is_public_key(asked.key, "U"):
         raise JWTError("the key is no user's public key")
-    if account.is_revoked(asked.key, int(now)):
+    # Not only what was issued until then: a token made now would open everything to it again.
+    if asked.key in account.nats.revocations or account.is_revoked(asked.key, int(now)):
         raise JWTError("this key was revoked: the gateway has to make another one")
     for key, proof in ((claims.sub, asked.token_proof), (asked.key, asked.key_proof)):
         if not nkeys.verify(key, statement(asked.key), _bytes(proof)):

@@ -204,6 +204,9 @@ def test_a_lost_gateway_is_cut_at_every_node(hub: Hub, tmp_path: Path) -> None:
         assert well.next().payload == b"here"
     with pytest.raises(Refused):
         Client(hub.url, login)
+    # In a later second, too: a token that is made now is no older than the revocation.
+    revoked_at = int(time.time())
+    until_seen(lambda: time.time() >= revoked_at + 1)
     with pytest.raises(EnrolmentError, match="revoked"):
         enrol(token, [hub.leaf_url], tmp_path / "gw-6")
 
