@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from bench.servers import Recipe, Server, free_port
 from tests.waiting import until
 
-KINDS = {"node": 1, "sealed": 1, "cluster": 3}
+KINDS = {"node": 1, "sealed": 1, "gateway": 1, "cluster": 3}
 """Kinds of stores, and how many nodes each has."""
 SEALED = ', key: "of no worth", cipher: aes'
 
@@ -28,6 +28,8 @@ def running(program: str, kind: str, folder: Path) -> Iterator[list[Server]]:
                 f"server_name: n{index}\n"
                 f'jetstream {{ store_dir: "{{dir}}"{SEALED if kind == "sealed" else ""} }}\n'
             )
+            if kind == "gateway":
+                config += "headwater { profile: edge, commit_max_delay: 100ms }\n"
             if len(routes) > 1:
                 urls = ", ".join(f"nats-route://127.0.0.1:{each}" for each in routes)
                 config += f'cluster {{ name: C, listen: "127.0.0.1:{port}", routes: [{urls}] }}\n'

@@ -8,7 +8,7 @@ import pytest
 
 from bench.servers import program
 from tests.earlier.portrait import portrait
-from tests.earlier.programs import connected, running
+from tests.earlier.programs import KINDS, connected, running
 from tests.earlier.record import KEPT
 from tests.earlier.story import ask
 from tests.slow import shared
@@ -50,4 +50,4 @@ async def test_a_store_of_an_earlier_version_is_whole(tmp_path: Path, name: str)
 
 
 def test_stores_are_kept() -> None:
-    assert {name.rpartition("-")[2] for name in STORES} == {"node", "sealed", "cluster"}
+    assert {name.rpartition("-")[2] for name in STORES} == set(KINDS)
