@@ -134,7 +134,9 @@ class HeadwaterSource(DataSource):
         whole = self._options.bucket and not self._options.changes
         pushing = not whole and _made_by(_PUSHDOWN_WORKER)
         kind = FilteredReader if pushing else HeadwaterReader
-        return kind(self._options, self._laid_out(schema), ranges)
+        # A batch has no later one in which it would read a stream that was made anew.
+        options = replace(self._options, restart_recreated=False)
+        return kind(options, self._laid_out(schema), ranges)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         self._with_table(schema)

@@ -18,6 +18,7 @@ from headwater.spark.errors import (
     ConnectError,
     InterruptedRead,
     LostRangeError,
+    StreamRecreatedError,
     UnknownStreamError,
 )
 from headwater.spark.options import SourceOptions
@@ -68,13 +69,15 @@ class RangeReader:
         self._work = work
         self._fetch = fetch
         self._positions = ReadPositions()
-        # What is small is read as soon as asked about, and is judged afterwards alone.
-        self._quick = work.blocks and work.small
+        # What is small is read as soon as asked about, and is judged afterwards alone. A query that
+        # goes on with a stream that was made anew must know before whose rows these are.
+        self._quick = work.blocks and work.small and not options.restart_recreated
         self.delivered = 0
         self.missing: Missing | None = None
 
     def batches(self) -> Iterator[Columns]:
-        """Yield the rows in order; of a stream that is gone, all others are lost.
+        """Yield the rows in order; of a stream that is gone, all others are lost, and all of one
+        that was made anew before the first row came, where the query goes on with the new one.
 
         Raises LostRangeError, UnknownStreamError, StreamRecreatedError, ConnectError after
         `retry_timeout` seconds without progress, and AuthError at once.
@@ -103,6 +106,15 @@ class RangeReader:
                 if self._options.fail_on_data_loss:
                     raise
                 self.missing = Missing(0, max(0, self._work.planned - self.delivered))
+            except StreamRecreatedError:
+                # Rows that came may be those of the new stream: another attempt comes here first.
+                if not self._options.restart_recreated or self._rows():
+                    raise
+                _log.warning(
+                    "stream %s was created again: sequences %d to %d of the old one are lost",
+                    self._work.stream, self._work.start, self._work.end,
+                )  # fmt: skip
+                self.missing = Missing(0, self._work.planned)
 
     def _give_up_after(self, seconds: float, failures: int, error: Exception) -> None:
         limit = self._options.retry_timeout

@@ -142,6 +142,28 @@ def test_a_stream_that_was_created_again_is_read_anew_on_request(
         one.stop()
 
 
+def test_a_stream_that_is_created_again_before_a_planned_batch_is_read(
+    server: Any, fill: Callable, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The tasks failed, and the query with them, though it was to go on with the new stream."""
+    fill("LATER", numbered("LATER", 5))
+    options = server.options("LATER", onRecreated="restart")
+    reader, strict = open_reader(options), open_reader(server.options("LATER"))
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ALL)
+    (part,) = reader.partitions(start, first)
+    server.run(lambda connection, js: js.delete_stream("LATER"))
+    fill("LATER", numbered("LATER", 7))
+    assert list(reader.read(part)) == []
+    assert "sequences 1 to 5 of the old one are lost" in caplog.text
+    second = reader.latestOffset(first, ALL)
+    assert rows(reader, first, second) == [1, 2, 3, 4, 5, 6, 7]
+    for other in (strict, HeadwaterSource(options).reader(HeadwaterSource(options).schema())):
+        with pytest.raises(StreamRecreatedError):
+            list(other.read(part))
+    reader.stop()
+
+
 def test_many_small_streams_share_tasks(server: Any, fill: Callable) -> None:
     names = [f"SHARD-{n}" for n in range(9)]
     for n, name in enumerate(names):
