@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).parents[2]
-END_S = 120
+END_S = 300
 """Ample for a driver to start and to end its work."""
 
 
