@@ -18,6 +18,7 @@ from headwater.edge.jetstream.model.models import PagedStreamInfo
 from headwater.edge.jetstream.model.requests import Context, Handler, Route
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.hub.api.admin import StreamAdmin
+from headwater.hub.api.change_queue import ChangeQueue
 from headwater.hub.api.cluster import ELECTION_SECONDS, Cluster
 from headwater.hub.api.moves import Moves
 from headwater.hub.api.relay import META, Copy, Relay, copy_of
@@ -53,6 +54,17 @@ OWN_ROUTES = {
     "ACCOUNT.STREAM.CANCEL_MOVE": Route(not_clustered, "stream_cancel_move", 2, 2),
 }
 """Requests that nodes without a cluster leave alone."""
+CHANGES = {
+    "STREAM.CREATE",
+    "STREAM.UPDATE",
+    "STREAM.DELETE",
+    "STREAM.PEER.REMOVE",
+    "STREAM.PEER.EVACUATE",
+    "STREAM.CANCEL_MOVE",
+    "ACCOUNT.STREAM.MOVE",
+    "ACCOUNT.STREAM.CANCEL_MOVE",
+}
+"""What the meta leader does for a few at a time."""
 
 
 class ClusterRoutes:
@@ -64,6 +76,8 @@ class ClusterRoutes:
         self.admin = StreamAdmin(cluster)
         self.moves = Moves(cluster, self.streams)
         self.relay = Relay(cluster)
+        jetstream = cluster.jetstream
+        self.queue = ChangeQueue(jetstream.kernel.loop, jetstream.request_queue_limit)
 
     def table(self) -> dict[str, Route]:
         """Every request that is served, by its name below `$JS.API.`."""
@@ -89,7 +103,10 @@ class ClusterRoutes:
         }
         for name, route in found.items():
             if name in leaders:
-                handler = self.by_meta_leader(leaders[name])
+                asked = leaders[name]
+                handler = self.by_meta_leader(
+                    self.queue.bounded(asked) if name in CHANGES else asked
+                )
             else:
                 offline = OFFLINE.get(name, errors.STREAM_OFFLINE)
                 handler = self.by_stream_leader(own.get(name, route.handler), offline)

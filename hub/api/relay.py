@@ -41,6 +41,8 @@ RECENT_SECONDS = 3.0
 """That a node remembers that it began or ceased to lead, and which requests it has done or left."""
 REMEMBERED_MAX = 20_000
 """Requests of one kind that are remembered, and leaderships; of more, the oldest are forgotten."""
+UNANSWERABLE_MAX = 500
+"""Requests that wait until it is known who asks. Each is looked at many times."""
 HOPS_MAX = 16
 """How often one request may be passed on."""
 OFFER_SECONDS = 2.0
@@ -358,7 +360,7 @@ class Relay:
         waits = router is not None and router.is_in_line(copy.subject, copy.reply)
         if waits or self.heard.values(copy.digest, now):
             return
-        if now < until and self._unanswerable < REMEMBERED_MAX and not self._is_known(copy):
+        if now < until and self._unanswerable < UNANSWERABLE_MAX and not self._is_known(copy):
             self._unanswerable += 1
             loop = self.cluster.jetstream.kernel.loop
             loop.call_later(OFFER_AGAIN_SECONDS, self._look_again, copy, until)
@@ -412,6 +414,6 @@ class Relay:
         request = (copy.subject, copy.reply, copy.headers, copy.payload)
         router = self._router(copy)
         if router is not None:
-            router.begin(*request, None, copy.passing)
+            router.serve_routed((*request, None, copy.passing))
         elif self.system is not None and copy.account == self.cluster.system_account:
             self.system(*request, copy.passing)

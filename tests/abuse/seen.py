@@ -34,6 +34,10 @@ SEEN: dict[str, tuple[str, ...]] = {
         f"{BOUNDS}::test_the_largest_numbers_live_and_start_again",
         "abuse/test_streams.py::test_a37_extreme_configurations",
     ),
+    "in a cluster, thousands of streams asked for at once hold up all other accounts": (
+        "hub/api/test_change_queue.py::test_who_asks_for_many_streams_holds_up_nobody",
+        "hub/api/test_change_queue.py::test_requests_of_routes_are_done_some_in_a_turn",
+    ),
     "8,000 filters, 10,000 subjects, large restores hold the loop": (
         "abuse/test_streams.py::test_a39_filters",
         "abuse/test_streams.py::test_a39_subjects_of_a_stream",

@@ -12,6 +12,7 @@ from headwater.edge.broker.conn import Conn
 from headwater.edge.facts.version import PEER_HEADER, peer_block
 from headwater.edge.jetstream.account.account_js import AccountJetStream
 from headwater.edge.jetstream.api.api_sinks import ApiSink, DomainSink
+from headwater.edge.jetstream.api.routed_requests import Routed, RoutedRequests
 from headwater.edge.jetstream.model import errors, headers
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.requests import (
@@ -34,6 +35,12 @@ LINE_BYTES_MAX = 64 << 20
 # Requests of one peer that are handled before others have their turn. Where several ask for much,
 # they share it.
 TURN_REQUESTS = 32
+# Requests of an account that wait for something, beyond which others get in one by one.
+UNDER_WAY_MAX = 1_000
+# Between two reports of requests that were refused.
+REPORT_SECONDS = 1.0
+# The kind of connections between nodes of a cluster (`hub.routes.route_conn`).
+KIND_ROUTE = 3
 # The reference serves these beside its API: they are neither counted nor told in advisories.
 UNCOUNTED = ("stream_msg_get", "consumer_reset")
 Waiting = tuple[bytes, bytes, bytes, bytes]
@@ -53,9 +60,12 @@ class Router:
         self.line_bytes = 0
         self.limit = account_js.node.request_queue_limit or WAITING_MAX
         self.overload = 0
-        """Requests that were refused and are not told of yet."""
+        """Requests that were refused, and are not reported yet."""
         self.turn: dict[object, int] = {}
-        """Requests that came in this turn of the loop, by sender."""
+        """Requests that came in this turn of the loop, by sender; not those of routes."""
+        self.routed = RoutedRequests(
+            account_js.account.kernel.loop, self.admit_routed, self.is_busy
+        )
         subjects = account_js.node.api_subjects
         self.sinks: list[Any] = [ApiSink(subject, self.serve) for subject in subjects]
         self.alias = DomainSink(account_js.account, domain) if domain else None
@@ -71,7 +81,30 @@ class Router:
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
     ) -> None:
         """Take one request; the callback of the account's ApiSink."""
-        self.count(sender)
+        if getattr(sender, "kind", None) != KIND_ROUTE:
+            self.count(sender)
+            self.admit(subject, reply, block, payload, sender)
+            return
+        self.serve_routed((subject, reply, block, payload, sender, None))
+
+    def serve_routed(self, request: Routed) -> None:
+        """Take one request that another node passed on."""
+        if not self.routed.serve(request, TURN_REQUESTS, self.limit, LINE_BYTES_MAX):
+            # The node that leads may have room for it, so nothing is answered.
+            self.count_overload()
+
+    def admit_routed(self, request: Routed) -> None:
+        """Handle a request that another node passed on."""
+        subject, reply, block, payload, sender, passing = request
+        if passing is None:
+            self.admit(subject, reply, block, payload, sender)
+        else:
+            self.begin(subject, reply, block, payload, sender, passing)
+
+    def admit(
+        self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
+    ) -> None:
+        """Handle a request, unless it waits behind a long one of its sender."""
         line = self.lines.get(sender)
         if line is None:
             self.begin(subject, reply, block, payload, sender)
@@ -83,7 +116,9 @@ class Router:
             self.refuse_overload(reply)
 
     def is_in_line(self, subject: bytes, reply: bytes) -> bool:
-        """Whether a request waits behind a long one of its sender."""
+        """Whether a request waits here."""
+        if self.routed.has(subject, reply):
+            return True
         return bool(self.in_line) and any(
             (waiting[0], waiting[1]) == (subject, reply)
             for line in self.lines.values()
@@ -96,27 +131,36 @@ class Router:
         if not self.turn:
             self.account_js.account.kernel.loop.call_soon(self.turn.clear)
         asked = self.turn[sender] = self.turn.get(sender, 0) + 1
-        if asked * len(self.turn) >= TURN_REQUESTS and isinstance(sender, Conn):
+        much = asked * len(self.turn) >= TURN_REQUESTS or self.is_busy()
+        if much and isinstance(sender, Conn):
             sender.rest()
+
+    def is_busy(self) -> bool:
+        """Whether enough requests are under way."""
+        return len(self.waiting) >= UNDER_WAY_MAX
 
     def refuse_overload(self, reply: bytes) -> None:
         """Refuse a request that has no place to wait; the system account hears how many were."""
         if reply:
             refusal = {"error": errors.CLUSTER_NOT_AVAIL.error().wire()}
             self.account_js.account.answer(reply, msgspec.json.encode(refusal))
+        self.count_overload()
+
+    def count_overload(self) -> None:
+        """A request is refused because too many wait: the system account hears of it."""
         self.overload += 1
         if self.overload == 1:
-            self.account_js.account.kernel.loop.call_soon(self.report_overload)
+            loop = self.account_js.account.kernel.loop
+            loop.call_later(REPORT_SECONDS, self.report_overload)
 
     def report_overload(self) -> None:
-        """Tell the system account how many requests one turn of the loop has refused."""
+        """Tell the system account how many requests were refused lately."""
         refused, self.overload = self.overload, 0
         node = self.account_js.node
         log.warning(
-            "requests to JetStream of account %s are refused: %d wait behind long ones of their "
-            "clients; %d were refused; ask for less at once, or raise request_queue_limit",
+            "requests to JetStream of account %s are refused: too many wait; %d were refused; ask "
+            "for less at once, or raise request_queue_limit",
             self.account_js.name,
-            self.in_line,
             refused,
         )
         node.advisories.requests_refused(node.system_account(), node.server_name, refused)
@@ -277,6 +321,7 @@ class Router:
             self.account_js.account.remove(sink)
         if self.alias is not None:
             self.alias.stop()
+        self.routed.stop()
         for task in self.waiting:
             task.cancel()
 
