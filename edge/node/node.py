@@ -54,7 +54,7 @@ class Node:
         self.loop = loop
         self.kernel = Kernel(loop, time_source, chance)
         self.server_id, key = _own_key(options, self.kernel.chance)
-        self.curve = nkeys.KeyPair("X", self.kernel.chance.randbytes(nkeys.KEY_BYTES))
+        self.curve = nkeys.KeyPair.create("X")
         self.server_name = options.server_name or self.server_id
         self.accounts: dict[str, Account] = {}
         self.authenticator = Authenticator(auth_config(options), self.kernel.wall_ns)

@@ -164,7 +164,7 @@ PAGES = {
     b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /connz HTTP/1.1\r\nHost: x\r\n\r\n",
     "two lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n"
     b"Content-Length: 2\r\n\r\nab",
-    "huge header": b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"x" * (1 << 20) + b"\r\n\r\n",
+    "huge header": b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"x" * (1 << 21) + b"\r\n\r\n",
     "many headers": b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 100_000 + b"\r\n",
     "huge length": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
     "trace": b"TRACE / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",

@@ -22,6 +22,8 @@ behind a route have been answered by the node they are connected to."""
 
 CLUSTER_REQUESTS = ("META.LEADER.STEPDOWN", "META.RESCUE", "SERVER.REMOVE", "SERVER.EVACUATE")
 """Requests of the system account that nodes of a cluster serve, beside those of accounts."""
+NOT_OF_NATS = ("SERVER.DRAIN",)
+"""The same, of those that nats-server does not know. Nodes without a cluster leave them alone."""
 
 
 class Denial:
@@ -86,7 +88,7 @@ class Denial:
     def concerns(self, name: str, sender: object) -> bool:
         """Whether the system account of this node answers a request."""
         kind = getattr(sender, "kind", None)
-        served = name in CLUSTER_REQUESTS or name.startswith("ACCOUNT.")
+        served = name in CLUSTER_REQUESTS + NOT_OF_NATS or name.startswith("ACCOUNT.")
         return kind in CLIENT_OR_LEAF and not served
 
     def kind(self, name: str) -> str:
