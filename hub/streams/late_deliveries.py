@@ -38,8 +38,8 @@ LEFT_MAX = 10_000
 """Streams of which it is remembered that their leader has left."""
 ASK_SECONDS = 0.5
 """That the new leader has to say that it has heard of a delivery."""
-PAUSE_SECONDS = 0.1
-"""Before it is asked again, or the next one is."""
+PAUSE_SECONDS = (0.1, 1.6)
+"""Before it is asked again, or the next one is: first, and at most."""
 ASKED_SECONDS = 30.0
 """After which a delivery that nobody has heard of is dropped."""
 ASKED_MAX = 1000
@@ -250,13 +250,15 @@ class LateDeliveries:
         """Let whoever leads the stream know of a delivery."""
         body, loop = msgspec.msgpack.encode(late), self.jetstream.kernel.loop
         until = loop.time() + ASKED_SECONDS
+        pause, longest = PAUSE_SECONDS
         try:
             while loop.time() < until:
                 leader = self.leader_of(late.group) or late.by
                 with contextlib.suppress(CallFailed):
                     if await self.transport.call(leader, "late", body, ASK_SECONDS) == HEARD:
                         return
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, longest)
             self._drop(late, UNANSWERED)
         finally:
             self._asked -= 1
@@ -281,7 +283,7 @@ class LateDeliveries:
 
     def _arrived(self, number: int, body: bytes) -> bytes:
         """A node asks this one about a delivery; without a word when it does not lead the
-        stream. Raises CallFailed."""
+        stream, or knows nobody who would get it. Raises CallFailed."""
         try:
             late = msgspec.msgpack.decode(body, type=Delivery)
         except msgspec.DecodeError as error:
@@ -290,10 +292,13 @@ class LateDeliveries:
             return b""
         key = (late.account, late.reply)
         if key not in self._passed and self._counts(late):
+            account = self.jetstream.accounts[late.account].account
+            if not account.has_interest(late.subject):
+                # A route that has just come up may have yet to say who listens: asked again.
+                return b""
             self._passed[key] = None
             if len(self._passed) > PASSED_MAX:
                 del self._passed[next(iter(self._passed))]
-            account = self.jetstream.accounts[late.account].account
             account.send(late.subject, late.payload, late.reply, late.headers)
         return HEARD
 

@@ -8,9 +8,10 @@ from tests.sim.held.story import Story
 
 
 @pytest.fixture
-def story() -> Iterator[Story]:
-    """A cluster with a stream of some messages, led by the first of its members."""
-    made = Story(2, 0)
+def story(request: pytest.FixtureRequest) -> Iterator[Story]:
+    """A cluster with a stream of some messages, led by the first of its members; a test may name
+    seeds."""
+    made = Story(getattr(request, "param", 2), 0)
     with made.world:
         try:
             made._set_up()

@@ -65,8 +65,10 @@ def test_what_was_written_down_is_delivered_however_late(story: Story) -> None:
     assert late[0].startswith(b"$JS.ACK.S.C.1.1.1.")
 
 
+@pytest.mark.parametrize("story", range(2, 8), indirect=True)
 def test_a_new_leader_that_is_away_is_asked_again(story: Story) -> None:
-    """A message that may be delivered once would be lost otherwise."""
+    """A message that may be delivered once would be lost otherwise. Its node may be asked before
+    it has heard again who listens."""
     leader, (one, other) = members_of(story)
     story.mesh.mute(leader.name, one.name)
     late: list[bytes] = []
