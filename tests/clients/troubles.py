@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 import time
@@ -25,6 +26,7 @@ from bench.servers import HOST, end_on_sigterm
 from tests.waiting import silence, until
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
 LAME_DUCK = 'lame_duck_duration: "30s"\nlame_duck_grace_period: "1s"\n'
 LEAVE_S = 60.0
 STALL_S = 2.0
@@ -33,9 +35,12 @@ QUIET_S = 60.0
 
 PROGRAMS = {
     "javascript": (["node", "javascript/trouble.mjs"], "javascript/node_modules"),
-    "python": ([sys.executable, "python/trouble.py"], "python/trouble.py"),
+    "python": (
+        [sys.executable, "-m", "tests.clients.python.trouble"], "python/trouble.py"
+    ),
     "new-python": (
-        ["../../build/orbit-py/bin/python", "python/trouble_new.py"], "../../build/orbit-py"
+        ["../../build/orbit-py/bin/python", "-m", "tests.clients.python.trouble_new"],
+        "../../build/orbit-py",
     ),
     "rust": (["rust/target/debug/trouble"], "rust/target/debug/trouble"),
     "java": (["java", "-cp", "java/classes:java/lib/*", "Trouble"], "java/classes/Trouble.class"),
@@ -163,7 +168,7 @@ class Trouble:
         (program, *words), _ = PROGRAMS[self.language]
         urls = ",".join(self.nodes.url(index) for index in range(self.nodes.size))
         process = await asyncio.create_subprocess_exec(
-            program, *words, urls, cwd=HERE,
+            program, *words, urls, cwd=HERE, env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         reading = asyncio.create_task(self._read(process))

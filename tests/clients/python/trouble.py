@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 import nats
@@ -11,18 +11,7 @@ from nats.js.api import ConsumerConfig
 from nats.micro import add_service
 from nats.micro.request import Request
 
-WINDOW = 8
-stopping = asyncio.Event()
-
-
-def say(*words: object) -> None:
-    """One line for the driver."""
-    print(*words, flush=True)
-
-
-def failed(what: str, error: BaseException) -> None:
-    """An error reached the program."""
-    say("ERROR", what, type(error).__name__, " ".join(str(error).split()))
+from tests.clients.python.trouble_steps import failed, in_window, insist, repeat, run, say
 
 
 async def user() -> Client:
@@ -43,59 +32,26 @@ async def user() -> Client:
     )  # fmt: skip
 
 
-async def insist(who: str, number: int, work: Callable[[], Awaitable[Any]]) -> None:
-    """Until it is done."""
-    while True:
-        try:
-            await work()
-            say("ACKED", who, number)
-            return
-        except Exception as error:  # Whatever the library raises is told.
-            failed(who, error)
-            await asyncio.sleep(0.1)
-
-
-async def repeat(pause: float, work: Callable[[int], Awaitable[Any]]) -> None:
-    """Number after number, until the driver says stop."""
-    number = 0
-    while not stopping.is_set():
-        await work(number)
-        await asyncio.sleep(pause)
-        number += 1
-
-
 async def publishers(nc: Client) -> None:
     """All that sends."""
     js = nc.jetstream()
     kv = await js.key_value("TROUBLEKV")
     objects = await js.object_store("TROUBLEOBJ")
     blob = b"x" * 200_000
-    room = asyncio.Semaphore(WINDOW)
 
     def stored(kind: str, number: int) -> Awaitable[Any]:
         return js.publish(
             f"trouble.{kind}", b"%d" % number, headers={"Nats-Msg-Id": f"{kind[0]}{number}"}
         )
 
-    async def windowed(number: int) -> None:
-        try:
-            await insist("async", number, lambda: stored("async", number))
-        finally:
-            room.release()
-
     async def core(number: int) -> None:
         await nc.publish("trouble.queue", b"%d" % number)
         say("ACKED queue", number)
 
     async with asyncio.TaskGroup() as group:
-
-        async def start(number: int) -> None:
-            await room.acquire()
-            group.create_task(windowed(number))
-
+        group.create_task(in_window(lambda n: stored("async", n)))
         for pause, work in (
             (0.01, lambda n: insist("sync", n, lambda: stored("sync", n))),
-            (0.005, start),
             (0.02, lambda n: insist("kv", n, lambda: kv.put("k", b"%d" % n))),
             (0.5, lambda n: insist("object", n, lambda: objects.put(f"o{n}", blob))),
             (0.02, lambda n: insist("asked", n, lambda: nc.request("trouble.service", b"", 2))),
@@ -149,7 +105,7 @@ async def watch(nc: Client) -> None:
     say("ERROR watch ended")
 
 
-async def receivers(nc: Client) -> list[Awaitable[Any]]:
+async def receivers(nc: Client) -> list[asyncio.Task[None]]:
     """All that receives."""
 
     async def heard(msg: Any) -> None:
@@ -166,21 +122,4 @@ async def receivers(nc: Client) -> list[Awaitable[Any]]:
     return [asyncio.create_task(each(nc)) for each in (consume, ordered, watch)]
 
 
-async def main() -> None:
-    """Until the driver says the end."""
-    sender, receiver = await user(), await user()
-    running = await receivers(receiver)
-    await receiver.flush()
-    say("READY")
-    sending = asyncio.create_task(publishers(sender))
-    loop = asyncio.get_running_loop()
-    await loop.run_in_executor(None, sys.stdin.readline)
-    stopping.set()
-    await sending
-    say("STOPPED")
-    await loop.run_in_executor(None, sys.stdin.readline)
-    for each in running:
-        each.cancel()
-
-
-asyncio.run(main())
+asyncio.run(run(user, receivers, publishers))

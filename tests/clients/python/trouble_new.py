@@ -4,25 +4,14 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from importlib import import_module
 from typing import Any
 
+from tests.clients.python.trouble_steps import failed, in_window, insist, repeat, run, say
+
 client: Any = import_module("nats.client")
 jetstream: Any = import_module("nats.jetstream")
-
-WINDOW = 8
-stopping = asyncio.Event()
-
-
-def say(*words: object) -> None:
-    """One line for the driver."""
-    print(*words, flush=True)
-
-
-def failed(what: str, error: BaseException) -> None:
-    """An error reached the program."""
-    say("ERROR", what, type(error).__name__, " ".join(str(error).split()))
 
 
 async def user() -> Any:
@@ -33,52 +22,19 @@ async def user() -> Any:
     return nc
 
 
-async def insist(who: str, number: int, work: Callable[[], Awaitable[Any]]) -> None:
-    """Until it is done."""
-    while True:
-        try:
-            await work()
-            say("ACKED", who, number)
-            return
-        except Exception as error:  # Whatever the library raises is told.
-            failed(who, error)
-            await asyncio.sleep(0.1)
-
-
-async def repeat(pause: float, work: Callable[[int], Awaitable[Any]]) -> None:
-    """Number after number, until the driver says stop."""
-    number = 0
-    while not stopping.is_set():
-        await work(number)
-        await asyncio.sleep(pause)
-        number += 1
-
-
 async def publishers(nc: Any) -> None:
     """All that sends."""
     js = jetstream.new(nc)
-    room = asyncio.Semaphore(WINDOW)
 
     def stored(kind: str, number: int) -> Awaitable[Any]:
         once = {"Nats-Msg-Id": f"{kind[0]}{number}"}
         sent: Awaitable[Any] = js.publish(f"trouble.{kind}", b"%d" % number, headers=once)
         return sent
 
-    async def windowed(number: int) -> None:
-        try:
-            await insist("async", number, lambda: stored("async", number))
-        finally:
-            room.release()
-
     async with asyncio.TaskGroup() as group:
-
-        async def start(number: int) -> None:
-            await room.acquire()
-            group.create_task(windowed(number))
-
+        group.create_task(in_window(lambda n: stored("async", n)))
         for pause, work in (
             (0.01, lambda n: insist("sync", n, lambda: stored("sync", n))),
-            (0.005, start),
             (0.02, lambda n: insist("asked", n, lambda: nc.request("trouble.service", b""))),
             (0.01, lambda n: insist("queue", n, lambda: nc.publish("trouble.queue", b"%d" % n))),
         ):
@@ -120,7 +76,7 @@ async def ordered(nc: Any) -> None:
         failed("ordered", error)
 
 
-async def receivers(nc: Any) -> list[Awaitable[Any]]:
+async def receivers(nc: Any) -> list[asyncio.Task[None]]:
     """All that receives."""
 
     async def member(subscription: Any) -> None:
@@ -137,21 +93,4 @@ async def receivers(nc: Any) -> list[Awaitable[Any]]:
     return [asyncio.create_task(each) for each in (*running, consume(nc), ordered(nc))]
 
 
-async def main() -> None:
-    """Until the driver says the end."""
-    sender, receiver = await user(), await user()
-    running = await receivers(receiver)
-    await receiver.flush()
-    say("READY")
-    sending = asyncio.create_task(publishers(sender))
-    loop = asyncio.get_running_loop()
-    await loop.run_in_executor(None, sys.stdin.readline)
-    stopping.set()
-    await sending
-    say("STOPPED")
-    await loop.run_in_executor(None, sys.stdin.readline)
-    for each in running:
-        each.cancel()
-
-
-asyncio.run(main())
+asyncio.run(run(user, receivers, publishers))
