@@ -66,8 +66,9 @@ SLEEPS = {
     "spark/read/stream_reader.py": (1, PACES),
     "spark/wire/waits.py": (1, RETRIES),
     "spark/write/sink.py": (1, "whoever had begun the batch looks at the ledger meanwhile"),
-    "tests/clients/python/trouble.py": (3, PACES),
-    "tests/clients/python/trouble_new.py": (3, PACES),
+    "tests/clients/python/trouble.py": (1, PACES),
+    "tests/clients/python/trouble_new.py": (1, PACES),
+    "tests/clients/python/trouble_steps.py": (2, PACES),
     "tests/spark/cluster/counting_job.py": (1, "a task is under way for a while"),
 }
 """How many calls of `sleep` a module may have, and why; a number only falls. In tests
