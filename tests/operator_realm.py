@@ -72,7 +72,12 @@ class Realm:
         )
 
     def user(
-        self, name: str = "A", signer: KeyPair | None = None, exp: int = 0, **body: Any
+        self,
+        name: str = "A",
+        signer: KeyPair | None = None,
+        exp: int = 0,
+        nbf: int = 0,
+        **body: Any,
     ) -> "User":
         """A user of an account; `body` are fields of its token."""
         nats = UserBody.unlimited()
@@ -81,7 +86,7 @@ class Realm:
         if signer is not None:
             nats.issuer_account = self.account(name)
         pair = KeyPair.create("U")
-        claims = UserClaims(sub=pair.public_key, name="u", nats=nats, exp=exp)
+        claims = UserClaims(sub=pair.public_key, name="u", nats=nats, exp=exp, nbf=nbf)
         return User(pair, jwt.encode(claims, signer or self.keys[name]))
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from headwater.edge.broker.imports.imports_plan import Plan, plan_of_options
 from headwater.edge.conf.shares.import_cycles import local_subject
+from headwater.edge.kernel.wall_window import WallWindow
 from headwater.edge.subjects.placeholders import pattern_of
 from headwater.edge.view.node_view import NodeView
 from headwater.security.subjects import matches
@@ -24,6 +25,8 @@ class Shares:
         self._crossing: Crossing | None = None
         self._setups: dict[str, AccountSetup] = {}
         self._claims_plan: ClaimsPlan | None = None
+        self._window = WallWindow(node.kernel, self._turn)
+        """In which the activations of imports say what is in force."""
         self.on_change: list[Callable[[], None]] = []
         """Called when other mappings and imports have come into force."""
 
@@ -36,6 +39,7 @@ class Shares:
         if node.options.operator.enabled():
             plan = self._plan_of_claims()
         else:
+            self._window.stop()
             plan = plan_of_options(node.options)
             if node.options.default_js_domain:
                 from headwater.edge.broker.imports.default_domains import with_default_domains
@@ -52,7 +56,14 @@ class Shares:
         if self._claims_plan is None:
             self._claims_plan = ClaimsPlan()
         node = self._node
-        return self._claims_plan.plan(node.authenticator, node.kernel.wall_ns() / 1e9)
+        plan = self._claims_plan.plan(node.authenticator, self._window.now_s())
+        self._window.watch(*self._claims_plan.window())
+        return plan
+
+    def _turn(self) -> None:
+        """An activation has ended, or begins, or does no more as the clock was set."""
+        self._node.apply_account_limits()
+        self._node.kernel.kick()
 
     def _apply(self, plan: Plan) -> None:
         """Set up anew what differs, account by account."""
@@ -105,6 +116,7 @@ class Shares:
 
     def stop(self) -> None:
         """End: nothing crosses any more."""
+        self._window.stop()
         for setup in self._setups.values():
             setup.stop()
         self._setups = {}

@@ -17,6 +17,7 @@ from headwater.edge.broker.imports.import_circles import (
 from headwater.edge.broker.imports.imports_plan import AccountShares, Plan
 from headwater.edge.conf.options import ImportOptions
 from headwater.edge.conf.shares.import_subjects import check_subjects
+from headwater.edge.kernel.wall_window import FOR_EVER
 from headwater.edge.subjects.transform import TransformError
 from headwater.security import jwt
 from headwater.security.authenticator import Authenticator
@@ -25,7 +26,6 @@ from headwater.security.claims import AccountClaims, Import
 log = logging.getLogger("headwater.broker")
 
 KINDS = ("service", "stream")
-FOR_EVER = float("inf")
 
 
 class ClaimsPlan:
@@ -55,6 +55,12 @@ class ClaimsPlan:
             self._leave_out_circles()
         return {name: part.shares for name, part in parts.items()}
 
+    def window(self) -> tuple[float, float]:
+        """The times of day between which the last plan is right, in Unix seconds."""
+        parts = self._parts.values()
+        since = max((part.since_s for part in parts), default=0.0)
+        return since, min((part.until_s for part in parts), default=FOR_EVER)
+
     def _leave_out_circles(self) -> None:
         """Leave out what leads in circles."""
         refused: list[Refusals] = []
@@ -79,8 +85,8 @@ class _Part:
         self.candidates: dict[str, Candidates] = dict.fromkeys(KINDS, ())
         self._exporters: dict[str, _Part | None] | None = None
         """Those that the last judgement was based on, by name; None before it."""
-        self._until_s = FOR_EVER
-        self._since_s = 0.0
+        self.until_s = FOR_EVER
+        self.since_s = 0.0
         """The times between which activations say the same as at the last judgement."""
         self._entries: list[ImportOptions] = []
         self._problems: dict[int, str] = {}
@@ -96,7 +102,7 @@ class _Part:
         known = self._exporters
         return (
             known is None
-            or not self._since_s <= now_s < self._until_s
+            or not self.since_s <= now_s < self.until_s
             or any(parts.get(name) is not part for name, part in known.items())
         )
 
@@ -105,7 +111,7 @@ class _Part:
         if self._exporters is None:
             self._entries = [import_of(item) for item in self.claims.nats.imports]
         self._exporters = {entry.account: parts.get(entry.account) for entry in self._entries}
-        self._since_s, self._until_s = 0.0, FOR_EVER
+        self.since_s, self.until_s = 0.0, FOR_EVER
         self._refused = None
         candidates: dict[str, list[tuple[int, ImportOptions]]] = {kind: [] for kind in KINDS}
         problems: dict[int, str] = {}
@@ -180,9 +186,9 @@ class _Part:
             return "not authorized"
         for turn in (token.nbf, token.exp):
             if turn > now_s:
-                self._until_s = min(self._until_s, turn)
+                self.until_s = min(self.until_s, turn)
             else:
-                self._since_s = max(self._since_s, turn)
+                self.since_s = max(self.since_s, turn)
         return "not authorized" if jwt.expired(token, now_s) else ""
 
 

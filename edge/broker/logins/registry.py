@@ -7,17 +7,24 @@ operator's word. A route is no session of an account; it shares the numbering on
 
 import asyncio
 import functools
+import heapq
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from headwater.edge.broker.account import Account
 from headwater.edge.kernel.kernel import Kernel
+from headwater.edge.kernel.wall_window import FOR_EVER, WallWindow
 from headwater.security.errors import AuthError, SecurityError
 from headwater.security.identity import Identity
 
 Outcome = Identity | SecurityError
 """What was decided on a login: who it is, or why not."""
 
+End = tuple[float, int, str]
+"""When a session or an account ends, in Unix seconds; the number of the one, or the other's name.
+"""
+ENDED_KEPT = 64
+"""Ends that are kept of what has ended before, besides as many as there are others."""
 SWEEP_S = 0.25
 """How often the bytes of sessions with a limit of them are looked at."""
 
@@ -40,7 +47,6 @@ class Session:
         "identity",
         "is_leaf",
         "rebind",
-        "timer",
     )
 
     def __init__(
@@ -67,7 +73,6 @@ class Session:
         self.apply_limits = apply_limits
         self.decide = decide
         self.rebind = rebind
-        self.timer: asyncio.TimerHandle | None = None
 
     def data_limit(self) -> int:
         """Bytes that this session may move; -1 is any number."""
@@ -89,9 +94,13 @@ class Registry:
         """Clients and leaf links of each account that has any."""
         self._metered: set[int] = set()
         self._sweeper: asyncio.TimerHandle | None = None
-        self._expiries: dict[str, asyncio.TimerHandle] = {}
         self._ends: dict[str, int] = {}
         """When the accounts end that do."""
+        self._due: list[End] = []
+        """A heap of when sessions and accounts end; what has ended before stays for a while."""
+        self._accounts: dict[str, Account] = {}
+        """Those that end."""
+        self._first_end = WallWindow(kernel, self._end_due)
         self._last_cid = 0
         self._elsewhere: dict[str, tuple[int, int]] = {}
         """Clients and leaf links that accounts have on other servers of the cluster."""
@@ -158,14 +167,12 @@ class Registry:
         cid = session.conn.cid
         old = self._sessions.get(cid)
         if old is not None:
-            self._disarm(old)
             self._count(old, -1)
         self._sessions[cid] = session
         self._count(session, 1)
         self._metered.discard(cid)
         if session.identity.expires > 0:
-            delay = max(0.0, session.identity.expires - self._kernel.wall_ns() / 1e9)
-            session.timer = self._loop.call_later(delay, session.end, *USER_EXPIRED)
+            self._ends_at((session.identity.expires, cid, ""))
         if session.data_limit() > 0:
             self._metered.add(cid)
             if self._sweeper is None:
@@ -176,7 +183,6 @@ class Registry:
         session = self._sessions.pop(cid, None)
         self._metered.discard(cid)
         if session is not None:
-            self._disarm(session)
             self._count(session, -1)
 
     def _count(self, session: Session, by: int) -> None:
@@ -192,11 +198,6 @@ class Registry:
         else:
             self._counts.pop(name, None)
 
-    def _disarm(self, session: Session) -> None:
-        if session.timer is not None:
-            session.timer.cancel()
-            session.timer = None
-
     def _sweep(self) -> None:
         for cid in list(self._metered):
             session = self._sessions[cid]
@@ -208,15 +209,47 @@ class Registry:
 
     def expire_account(self, account: Account, at: int) -> None:
         """End an account's sessions at `at` (Unix seconds); 0 takes the appointment back."""
-        timer = self._expiries.pop(account.name, None)
-        if timer is not None:
-            timer.cancel()
         self._ends.pop(account.name, None)
+        self._accounts.pop(account.name, None)
         if at > 0:
             self._ends[account.name] = at
-            self._expiries[account.name] = self._loop.call_later(
-                max(0.0, at - self._kernel.wall_ns() / 1e9), self.end_account, account
-            )
+            self._accounts[account.name] = account
+            self._ends_at((at, 0, account.name))
+
+    def _ends_at(self, end: End) -> None:
+        heapq.heappush(self._due, end)
+        if len(self._due) > 2 * (len(self._sessions) + len(self._ends)) + ENDED_KEPT:
+            self._due = [each for each in self._due if self._is_due(each)]
+            heapq.heapify(self._due)
+        self._await_first()
+
+    def _is_due(self, end: End) -> bool:
+        """Whether that is still when it ends."""
+        at, cid, name = end
+        if name:
+            return self._ends.get(name) == at
+        session = self._sessions.get(cid)
+        return session is not None and session.identity.expires == at
+
+    def _await_first(self) -> None:
+        self._first_end.watch(0, self._due[0][0] if self._due else FOR_EVER)
+
+    def _end_due(self) -> None:
+        now = self._first_end.now_s()
+        while self._due and self._due[0][0] <= now:
+            end = heapq.heappop(self._due)
+            if self._is_due(end):
+                self._loop.call_soon(self._end, end)
+        self._await_first()
+
+    def _end(self, end: End) -> None:
+        if not self._is_due(end):
+            return
+        _, cid, name = end
+        if name:
+            self.end_account(self._accounts[name])
+        else:
+            self._sessions[cid].end(*USER_EXPIRED)
 
     def end_account(self, account: Account, text: tuple[str, str] = ACCOUNT_EXPIRED) -> None:
         """End every session of an account."""
@@ -249,10 +282,7 @@ class Registry:
 
     def stop(self) -> None:
         """End all timers."""
-        for session in self._sessions.values():
-            self._disarm(session)
-        for timer in self._expiries.values():
-            timer.cancel()
+        self._first_end.stop()
         if self._sweeper is not None:
             self._sweeper.cancel()
 

@@ -36,9 +36,11 @@ def sealing_key(folder: Path) -> None:
 def test_names_are_synced_behind_the_files(
     make: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a power cut takes of a folder is what changed in it since its last sync."""
+    """What a power cut takes of a folder or a file is what changed in it since its last sync."""
     sync = os.fsync
     synced: dict[Path, set[str]] = {}
+    sizes: dict[int, int] = {}
+    """Of files by inode, when they were synced."""
 
     def names(folder: Path) -> set[str]:
         return {each.name for each in folder.iterdir()}
@@ -48,12 +50,16 @@ def test_names_are_synced_behind_the_files(
         sync(handle)
         if path.is_dir():
             synced[path] = names(path)
+        else:
+            sizes[path.stat().st_ino] = path.stat().st_size
 
     monkeypatch.setattr(os, "fsync", fsync)
     make(tmp_path)
     for folder, _, files in os.walk(tmp_path):
         assert names(Path(folder)) == synced.get(Path(folder)), folder
         assert not [name for name in files if name.endswith(str(os.getpid()))]
+        for found in (Path(folder, name).stat() for name in files):
+            assert found.st_size == sizes.get(found.st_ino), files
 
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, step: int, make: Callable[[], Any]) -> bool:

@@ -159,6 +159,11 @@ async def test_requests_of_routes_are_done_some_in_a_turn() -> None:
     busy = False
     await until(lambda: not requests.has(b"s", b"12"))
     assert done == list(range(13)) and serve(13) and done[-1] == 13
+    # As much has room as before.
+    await turns()
+    del done[:]
+    assert [serve(number) for number in range(15)].count(False) == 2
+    await until(lambda: done == list(range(13)))
 
 
 async def ask_for_streams(client: Client, count: int) -> list[Any]:

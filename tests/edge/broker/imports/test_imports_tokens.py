@@ -1,5 +1,6 @@
 """Imports, exports and mappings out of account tokens (operator mode), on both servers."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from headwater.security.claims import (
     WeightedMapping,
 )
 from headwater.security.nkeys import KeyPair
+from tests.operator_realm import SERVERS, Raw, User, recipe
+from tests.waiting import until_seen
 
 
 class Place:
@@ -81,11 +84,16 @@ class Place:
             f"resolver: MEMORY\nresolver_preload {{\n{preload}\n}}\n"
         )
 
+    def user(self, account: str) -> User:
+        """A user of an account."""
+        pair = KeyPair.create("U")
+        claims = UserClaims(sub=pair.public_key, name="u", nats=UserBody.unlimited())
+        return User(pair, jwt.encode(claims, self.keys[account]))
+
     async def connect(self, url: str, account: str, folder: Path) -> Client:
-        user = KeyPair.create("U")
-        claims = UserClaims(sub=user.public_key, name="u", nats=UserBody.unlimited())
+        user = self.user(account)
         path = folder / f"{account}.creds"
-        creds.write(path, jwt.encode(claims, self.keys[account]), user.seed)
+        creds.write(path, user.token, user.pair.seed)
         return await nats.connect(
             url, user_credentials=str(path), allow_reconnect=False, connect_timeout=3
         )
@@ -152,3 +160,42 @@ async def test_streams_and_mappings(place: tuple[Place, str], tmp_path: Path) ->
     assert heard == ["events.x", "pub.y", "after", "end"]
     await a.close()
     await b.close()
+
+
+def activated(place: Place, kind: str, subject: str, exp: int) -> Import:
+    """What A takes of B by a token that ends."""
+    claims = ActivationClaims(sub=place.a, exp=exp, nats=ActivationBody(subject=subject, kind=kind))
+    return place.take(kind, subject, token=jwt.encode(claims, place.keys["B"]))
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_an_activation_that_expires_ends_its_imports(name: str) -> None:
+    """They were in force until an account's token changed, or for ever."""
+    found = Place()
+    ends = int(time.time()) + 3
+    found.bodies["A"].imports = [
+        activated(found, "service", "closed.one", ends),
+        activated(found, "service", "closed.two", ends + 3600),
+        activated(found, "stream", "feed", ends),
+    ]
+    found.bodies["B"].exports = [
+        Export(subject="closed.*", type="service", token_req=True),
+        Export(subject="feed", type="stream", token_req=True),
+    ]
+    with Server(recipe(name, found.config())) as server:
+        a, b = Raw(server.port), Raw(server.port)
+        assert a.login(found.user("A")) == [] == b.login(found.user("B"))
+        assert b.send("SUB closed.* 1\r\n") == [] == a.send("SUB feed 1\r\n")
+
+        def heard() -> list[bool]:
+            """Whether each of the two services is asked, and the stream is heard."""
+            a.send("PUB closed.one 1\r\n1\r\nPUB closed.two 1\r\n2\r\n")
+            asked = b.send("PUB feed 1\r\n3\r\n")
+            return ["1" in asked, "2" in asked, "3" in a.send()]
+
+        assert heard() == [True, True, True]
+        assert time.time() < ends
+        until_seen(lambda: heard() == [False, True, False], "the token has ended")
+        assert time.time() >= ends
+        a.close()
+        b.close()
