@@ -15,6 +15,10 @@ _EXECUTORS = {
         f"install headwater[spark] on every executor, or ship it with --archives; {_DOCTOR}"
     ),
     r"JAVA_GATEWAY_EXITED": "Java did not start; look into: headwater spark doctor",
+    r"Python worker failed to connect back": (
+        "Spark gives a Python process ten seconds to start; start it again when the machine is "
+        f"less busy, or {_DOCTOR}"
+    ),
 }
 #: What Spark says without saying what to do about it.
 _REFUSED = {

@@ -226,6 +226,7 @@ def test_a_setting_that_is_none(setting: str) -> None:
         ("Python in worker has different version: 3.9 than that in driver: 3.11", "driver's"),
         ("ModuleNotFoundError: No module named 'headwater'", "--archives"),
         ("[JAVA_GATEWAY_EXITED] Java gateway process exited", "doctor"),
+        ("[STREAM_FAILED] x: Python worker failed to connect back. SQLSTATE: XXKST", "ten seconds"),
     ],
 )
 def test_what_is_wrong_with_executors_comes_with_advice(text: str, told: str) -> None:
