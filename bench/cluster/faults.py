@@ -47,6 +47,8 @@ DEVICE_MEBIBYTES = 64
 HUNGRY_SECONDS = 0.01
 """How often somebody else takes what room there is."""
 TRIES = 20
+ACK_AGAIN_SECONDS = 0.5
+"""Before an ack is sent again; all tries together outlast a leader's absence."""
 TITLES = (
     "fault",
     "server",
@@ -57,6 +59,7 @@ TITLES = (
     "handed out again",
     "replicas differ",
     "gap in acks, s",
+    "longest wait, s",
     "gets",
     "old gets",
     "gap in gets, s",
@@ -80,7 +83,10 @@ class Outcome:
     differ: int = 0
     """Sequences at which replicas hold different messages, read under each leader in turn."""
     gap: float = 0.0
-    """Longest time without an ack for any publisher, in seconds."""
+    """Longest time without an ack for any publisher, in seconds, while all of them publish."""
+    wait: float = 0.0
+    """Longest time that one publisher waited for the ack of one message, in seconds. One whose node
+    is cut off waits until its own TCP sends again, which may be long after the link is whole."""
 
     gets: int = 0
     """Direct gets that were answered with a message, of readers on all nodes."""
@@ -98,6 +104,7 @@ class Outcome:
         """What `TITLES` name."""
         counts = (self.rounds, self.acked, self.lost, self.repeated, self.again, self.differ)
         row = [self.fault, self.server, *(f"{count:,}" for count in counts), f"{self.gap:.1f}"]
+        row.append(f"{self.wait:.1f}")
         return [*row, f"{self.gets:,}", f"{self.old:,}", f"{self.get_gap:.1f}"]
 
 
@@ -113,7 +120,7 @@ class Load:
         self.confirmed: dict[int, float] = {}
         """When the ack of a message was confirmed."""
         self.again = 0
-        self.gap = 0.0
+        self.gap = self.wait = 0.0
         self.newest = 0
         """The last sequence that anybody was told of."""
         self.gets = self.old = 0
@@ -165,6 +172,7 @@ class Load:
         while not self.halt.is_set():
             ident = f"m{next(self._ids)}"
             sent = {"Nats-Msg-Id": ident}
+            began = time.monotonic()
             while True:
                 try:
                     ack = await js.publish(
@@ -174,7 +182,9 @@ class Load:
                 except (NatsError, JetStreamError, TimeoutError):
                     await asyncio.sleep(PACE_SECONDS)
             now = time.monotonic()
-            self.gap, self._last = max(self.gap, now - self._last), now
+            self.wait = max(self.wait, now - began)
+            if not self.halt.is_set():
+                self.gap, self._last = max(self.gap, now - self._last), now
             self.twice += self.acked.setdefault(ack.seq, ident) != ident
             self.newest = max(self.newest, ack.seq)
             await asyncio.sleep(PACE_SECONDS)
@@ -222,15 +232,19 @@ class Load:
             with contextlib.suppress(NatsError, TimeoutError):
                 await message.ack_sync(timeout=TRY_SECONDS)
                 return
+            # While nobody leads, the answer that nobody listens comes at once.
+            await asyncio.sleep(ACK_AGAIN_SECONDS)
         raise NatsError
 
     async def finish(self, outcome: Outcome) -> None:
         """End the publishers, let the consumers come to the end, and judge."""
+        # Who has its ack publishes no more from here on. What others still wait for is no gap.
+        self.gap = max(self.gap, time.monotonic() - self._last)
         self.halt.set()
         await asyncio.gather(*self._publishers)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
-                while not self.acked.keys() <= self.confirmed.keys():
+                while not (self.acked.keys() <= self.confirmed.keys() or await self._empty()):
                     await asyncio.sleep(0.1)
         self.drained.set()
         await asyncio.gather(*self._consumers)
@@ -246,9 +260,15 @@ class Load:
         outcome.differ += len(everything) - min(len(copy) for copy in copies)
         outcome.again += self.again
         outcome.gap = max(outcome.gap, self.gap)
+        outcome.wait = max(outcome.wait, self.wait)
         outcome.gets += self.gets
         outcome.old += self.old
         outcome.get_gap = max(outcome.get_gap, self.get_gap)
+
+    async def _empty(self) -> bool:
+        """Nothing is left to hand out. An ack may have been kept, and its answer lost."""
+        info = await insist(self.clients[0], f"CONSUMER.INFO.{STREAM}.{DURABLE}")
+        return not (info.get("num_pending", 1) or info.get("num_ack_pending", 1))
 
     async def _read_under(self, index: int) -> dict[int, str]:
         """What a node's replica holds: it is made the leader, and leaders read their own.

@@ -17,6 +17,7 @@ from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.models import PagedStreamInfo
 from headwater.edge.jetstream.model.requests import Context, Handler, Route
 from headwater.edge.jetstream.stream.stream import Stream
+from headwater.edge.kernel.later import Then
 from headwater.hub.api.admin import StreamAdmin
 from headwater.hub.api.change_queue import ChangeQueue
 from headwater.hub.api.cluster import ELECTION_SECONDS, Cluster
@@ -319,16 +320,9 @@ class ClusterRoutes:
     def _with_cluster_info(self, js: AccountJetStream, name: str, answer: Any) -> Any:
         """Put into an answer where the stream is."""
         if isinstance(answer, Awaitable):
-            return self._with_cluster_info_later(js, name, answer)
+            return Then(answer, lambda found: self._with_cluster_info(js, name, found))
         self._put_cluster_info(js, name, answer)
         return answer
-
-    async def _with_cluster_info_later(
-        self, js: AccountJetStream, name: str, answer: Awaitable[Any]
-    ) -> Any:
-        found = await answer
-        self._put_cluster_info(js, name, found)
-        return found
 
     def _put_cluster_info(self, js: AccountJetStream, name: str, answer: Any) -> None:
         stream = self.cluster.here(js.name, name)

@@ -21,7 +21,7 @@ SLEEPS = {
     "tests/differ/clusters/player.py": (3, ANOTHER),
     "tests/edge/storage/store_harness.py": (1, "turns a loop while the commit thread works"),
     "tests/federation/lab.py": (2, "a slow or far link: " + PACES),
-    "bench/cluster/faults.py": (10, "how long a fault lasts; " + ANOTHER),
+    "bench/cluster/faults.py": (11, "how long a fault lasts; " + ANOTHER),
     "bench/cluster/nodes.py": (4, ANOTHER),
     "tests/small_machine.py": (1, ANOTHER),
     "bench/links/lab.py": (2, "a slow line; " + ANOTHER),

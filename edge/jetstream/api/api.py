@@ -23,6 +23,7 @@ from headwater.edge.jetstream.model.requests import (
     check_level,
     find_route,
 )
+from headwater.edge.kernel.later import close
 from headwater.edge.storage.format.errors import StoreClosed, StoreError
 from headwater.edge.wire.json_objects import escaped
 
@@ -214,8 +215,7 @@ class Router:
 
         def over(_: object) -> None:
             self.waiting.discard(task)
-            if isinstance(answer, Coroutine):
-                answer.close()
+            close(answer)
 
         task.add_done_callback(over)
 
