@@ -142,6 +142,8 @@ class GroupStore:
         self._hard_syncs = 0
         self._hard_busy = False
         self._hard_bad = False
+        self._hard_waits: deque[tuple[int, int, Callable[[], None]]] = deque()
+        """What new groups wait for: the number of a write, the group, and what follows."""
         self._waits = False
         self._hards = {group: replace(hard, commit=0) for group, hard in found.items()}
         self._commits: dict[int, int] = {}
@@ -233,28 +235,39 @@ class GroupStore:
                 self.transfers.discard(group, store)
             raise
 
-        def finish() -> None:
+        def step(work: Callable[[], None]) -> None:
             if self.replicas.get(group) is not replica:
                 return  # it was erased before it was durable
             try:
-                if existing is None or unfinished:
-                    self.node.finish_stream(store)
-                if restored.hard_state is not None:
-                    self._write_hard(group, restored.hard_state)
-                self._sync_hard_now()
+                work()
             except (OSError, StoreError) as error:
-                if self.delays.is_news(group, f"it cannot begin here: {error}"):
-                    log.warning(
-                        "%s cannot begin here (%s): this node tries again; look at its disk",
-                        self.transfers.name_of(group),
-                        error,
-                    )
-                self.node.kernel.loop.call_later(RETRY_SECONDS, finish)
-                return
-            self.delays.over(group)
-            done()
+                self._cannot_begin(group, error)
+                self.node.kernel.loop.call_later(RETRY_SECONDS, step, work)
 
-        self.log.when_durable(self.log.hand_over(), finish)
+        def finish() -> None:
+            if existing is None or unfinished:
+                self.node.finish_in_log(store)
+            self.log.when_durable(self.log.hand_over(), lambda: step(vote))
+
+        def vote() -> None:
+            if restored.hard_state is not None:
+                self._write_hard(group, restored.hard_state)
+            self._when_hard(group, begin)
+
+        def begin() -> None:
+            if self.replicas.get(group) is replica:
+                self.delays.over(group)
+                done()
+
+        self.log.when_durable(self.log.hand_over(), lambda: step(finish))
+
+    def _cannot_begin(self, group: int, error: BaseException) -> None:
+        if self.delays.is_news(group, f"it cannot begin here: {error}"):
+            log.warning(
+                "%s cannot begin here (%s): this node tries again; look at its disk",
+                self.transfers.name_of(group),
+                error,
+            )
 
     def _begin(self, group: int, store: FileStore, snapshot: Snapshot) -> Replica:
         """Write that a group begins with what is in a stream. Raises StoreError."""
@@ -482,6 +495,8 @@ class GroupStore:
                     error,
                 )
                 self._hard_bad = True
+                for _, group, _ in self._hard_waits:
+                    self._cannot_begin(group, error)
                 self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_hard)
                 return
             self._hard_syncs = written
@@ -490,17 +505,11 @@ class GroupStore:
 
         self.node.background.submit(self.hard_states.sync, done)
 
-    def _sync_hard_now(self) -> None:
-        """Have all hard state durable. Raises OSError."""
-        if self._hard_bad:
-            raise OSError(errno.EIO, "hard state is not durable")
-        try:
-            self.hard_states.sync()
-        except OSError:
-            self._hard_bad = True
-            self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_hard)
-            raise
-        self._hard_syncs = self._hard_writes
+    def _when_hard(self, group: int, call: Callable[[], None]) -> None:
+        """Call when all hard state that was written until now is durable."""
+        self._hard_waits.append((self._hard_writes, group, call))
+        self._sync_hard()
+        self._report_synced()
 
     def _renew_hard(self) -> None:
         """After a failed sync another one says nothing: what can be read goes to a new file."""
@@ -529,6 +538,8 @@ class GroupStore:
             number = self._unsynced.popleft().number
         if number:
             self.on_synced(number)
+        while self._hard_waits and self._hard_waits[0][0] <= self._hard_syncs:
+            self._hard_waits.popleft()[2]()
 
     # -- room, and the end ----------------------------------------------------
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from headwater.edge.storage.directory.metas import Metas, encode_meta
 from headwater.edge.storage.directory.packers import sealed_meta
+from headwater.edge.storage.format.errors import StoreError
 from headwater.edge.storage.index.store import MessageStore
 from headwater.edge.storage.segments.file_store import FileStore
 
@@ -41,16 +42,31 @@ class Descriptions:
     def finish(self, store: FileStore, replaced: FileStore | None) -> None:
         """An unfinished stream counts from now on, in the place of `replaced`. Raises OSError, and
         then nothing has changed."""
-        before = self.identities[store.incarnation]
-        identity = {key: value for key, value in before.items() if key != "unfinished"}
+        before = self._finished(store)
         if replaced is not None:
-            identity["replaces"] = replaced.incarnation
-        self.identities[store.incarnation] = identity
+            self.identities[store.incarnation]["replaces"] = replaced.incarnation
         try:
             self._metas.write(store.directory, self.content(store))
         except OSError:
             self.identities[store.incarnation] = before
             raise
+
+    def finish_in_log(self, store: FileStore) -> None:
+        """The same of one that replaces none, durable when what the log has now is. Raises
+        StoreError, and then nothing has changed."""
+        before = self._finished(store)
+        try:
+            self._metas.put(store.incarnation, self.content(store))
+        except StoreError:
+            self.identities[store.incarnation] = before
+            raise
+
+    def _finished(self, store: FileStore) -> dict[str, Any]:
+        """Have a stream's identity say that it is whole; returns what it was."""
+        before = self.identities[store.incarnation]
+        identity = {key: value for key, value in before.items() if key != "unfinished"}
+        self.identities[store.incarnation] = identity
+        return before
 
     def rewrite(self, store: FileStore, always: bool) -> bool:
         """Write a stream's meta again; if not `always`, when a copy is damaged or missing."""

@@ -585,6 +585,11 @@ class NodeStore:
         if replaced is not None:
             self.delete_stream(replaced)
 
+    def finish_in_log(self, store: FileStore) -> None:
+        """The same of a stream that replaces none, and without waiting for a file: it counts when
+        what the log has now is durable. Raises StoreError, and then nothing has changed."""
+        self.descriptions.finish_in_log(store)
+
     def rewrite_meta(self, store: FileStore, always: bool = False) -> bool:
         """Write a stream's meta again; if not `always`, when a copy is damaged or missing."""
         return self.descriptions.rewrite(store, always)
