@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 MAX_EXECUTORS = 500
 #: Seconds without a further executor after which the list counts as whole.
 SETTLED = 3.0
+#: The same as a share of the time that the first one took: they are started together, and what
+#: makes one slow puts more time between them.
+SHARE = 0.5
 _POLL = 0.1
 #: Starts the probe without Spark's Python worker, which may be what is wrong. The first line of
 #: its output says which executor this is.
@@ -48,20 +51,26 @@ class Sight:
 
 def wait_for_executors(context: "SparkContext", patience: float) -> list[Executor]:
     """The executors, once no more of them come; empty when none came for `patience` seconds."""
-    began = changed = time.monotonic()
+    began = first = changed = time.monotonic()
     known: list[Executor] = []
     while True:
         seen = _executors(context)
         now = time.monotonic()
         if seen != known:
+            first = first if known else now
             known, changed = seen, now
         if _is_local(context) and known:
             return known
-        if known and now - changed >= SETTLED:
+        if known and now - changed >= patience_for_more(first - began):
             return known[:MAX_EXECUTORS]
         if not known and now - began >= patience:
             return []
         time.sleep(_POLL)
+
+
+def patience_for_more(first: float) -> float:
+    """Seconds without a further executor that end the wait, if the first took so many."""
+    return max(SETTLED, SHARE * first)
 
 
 def _executors(context: "SparkContext") -> list[Executor]:
