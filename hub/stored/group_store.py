@@ -12,12 +12,11 @@ memory and is tried again by `pump`; the driver stops asking for batches meanwhi
     jetstream/raft/run         in which run of the machine it began, see `hub.stored.run_record`
 """
 
-import errno
 import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headwater.edge.storage.format.crc import checksum
 from headwater.edge.storage.format.errors import StoreError
@@ -35,8 +34,7 @@ from headwater.hub.raft.raft import Raft
 from headwater.hub.stored.causes import Causes
 from headwater.hub.stored.directory_disk import DirectoryDisk
 from headwater.hub.stored.group_log import OWNER, encode_run, run_pieces
-from headwater.hub.stored.hard_state_file import NAME as HARD_NAME
-from headwater.hub.stored.hard_state_file import HardStateFile
+from headwater.hub.stored.hard_states import RETRY_SECONDS, HardStates
 from headwater.hub.stored.mark import Mark
 from headwater.hub.stored.replica import Machine, Replica
 from headwater.hub.stored.run_record import RunRecord
@@ -55,8 +53,6 @@ NODE_BYTES = 128 << 20
 """Of entries in memory, of all groups of a node: beyond it each group has its share."""
 SPILL_BYTES = 1 << 30
 """Of entries in files, of all groups of a node, for members that are behind."""
-RETRY_SECONDS = 0.5
-"""After a refusal of the hard-state file."""
 
 log = logging.getLogger("headwater.raft")
 
@@ -107,16 +103,15 @@ class GroupStore:
         self.machine = machine
         self.on_synced: Callable[[int], None] = lambda number: None
         self.files = DirectoryDisk(node.directory.root / "raft")
-        self.hard_states = HardStateFile(self.files)
-        found = self.hard_states.found
-        before = found.get(BOOT_GROUP, HardState())
+        self.hard = HardStates(self.files, node)
+        before = self.hard.file.found.get(BOOT_GROUP, HardState())
         if number and before.vote not in (0, number):
             raise StoreError(OTHER_NODE % node.directory.root)
         self._run = RunRecord(self.files, run)
         stopped = self._consume_clean() and node.clean_start
-        clean = (stopped or self._run.continues(before.term)) and not self.hard_states.suspect
+        clean = (stopped or self._run.continues(before.term)) and not self.hard.file.suspect
         self.boot = 1 + max(boot_floor, before.term)
-        self.before = 0 if self.hard_states.suspect else before.term
+        self.before = 0 if self.hard.file.suspect else before.term
         """The start before this one, as the folder has it; 0 when it does not say."""
         self.start = StartReport(self.boot, clean)
         self.replicas: dict[int, Replica] = {}
@@ -138,14 +133,8 @@ class GroupStore:
         self._installing: tuple[int, FileStore, FileStore | None] | None = None
         """The group whose state is being put into force, its stream, and the one of before."""
         self._installed: set[int] = set()
-        self._hard_writes = 0
-        self._hard_syncs = 0
-        self._hard_busy = False
-        self._hard_bad = False
-        self._hard_waits: deque[tuple[int, int, Callable[[], None]]] = deque()
-        """What new groups wait for: the number of a write, the group, and what follows."""
+        self.hard.on_durable = self._report_synced
         self._waits = False
-        self._hards = {group: replace(hard, commit=0) for group, hard in found.items()}
         self._commits: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
         """Bytes of each group's entries in memory when it was looked at last."""
@@ -168,16 +157,15 @@ class GroupStore:
 
     def _read(self, group_of: Callable[[bytes], int], stopped: bool) -> None:
         """Read all groups; `stopped`: the stop before was orderly."""
-        found = read_groups(self.node, group_of, self.hard_states.found, self.start)
+        found = read_groups(self.node, group_of, self.hard.file.found, self.start)
         for group, each in found.items():
             self._enter(group, each)
         if not (stopped and self.start.clean):
-            self._write_hard_again()
+            self.hard.write_again()
 
     def _write_boot(self, number: int) -> None:
-        self._write_hard(BOOT_GROUP, HardState(term=self.boot, vote=number))
-        self.hard_states.sync()
-        self._hard_syncs = self._hard_writes
+        self.hard.write(BOOT_GROUP, HardState(term=self.boot, vote=number))
+        self.hard.sync_now()
         self._run.begin(self.boot)
         self.files.sync_names()
 
@@ -192,15 +180,9 @@ class GroupStore:
         if len(data) != CLEAN_STOP.size:
             return False
         boot, digest, crc = CLEAN_STOP.unpack(data)
-        hard = self.hard_states.found.get(BOOT_GROUP)
-        here = (hard.term if hard else 0, self.hard_states.digest())
+        hard = self.hard.file.found.get(BOOT_GROUP)
+        here = (hard.term if hard else 0, self.hard.file.digest())
         return crc == int(checksum(data[:-4])) and (boot, digest) == here
-
-    def _write_hard_again(self) -> None:
-        """After a sync that failed, what was read may be in memory only, and no later sync would
-        write it: write it again."""
-        if HARD_NAME in self.files.names():
-            self.files.write(HARD_NAME, 0, self.files.read(HARD_NAME))
 
     def _enter(self, group: int, found: FoundGroup) -> None:
         self.start.groups[group] = found.restored
@@ -251,11 +233,13 @@ class GroupStore:
 
         def vote() -> None:
             if restored.hard_state is not None:
-                self._write_hard(group, restored.hard_state)
-            self._when_hard(group, begin)
+                self.hard.write(group, restored.hard_state)
+            self.hard.when_durable(begin)
 
-        def begin() -> None:
-            if self.replicas.get(group) is replica:
+        def begin(error: BaseException | None) -> None:
+            if error is not None:
+                self._cannot_begin(group, error)
+            elif self.replicas.get(group) is replica:
                 self.delays.over(group)
                 done()
 
@@ -331,7 +315,7 @@ class GroupStore:
                 pending = self._queue.popleft()
                 if pending.writes:
                     pending.lsn = self.log.hand_over()
-                    pending.hard_writes = self._hard_writes
+                    pending.hard_writes = self.hard.written
                     self.log.when_durable(pending.lsn, self._report_synced)
                 self._unsynced.append(pending)
             self._waits = False
@@ -343,7 +327,7 @@ class GroupStore:
                     error,
                 )
             self._waits = True
-        self._sync_hard()
+        self.hard.sync()
         if self._unmarked:
             self._mark_again()
         self._report_synced()
@@ -396,7 +380,7 @@ class GroupStore:
             self.log.add_delta(OWNER, key, run[0], 0, run[1])
             self._keep_positions(raft, ready.entries, len(key) + len(run[0]))
         if hard is not None:
-            self._write_hard(group, hard)
+            self.hard.write(group, hard)
 
     def _keep_positions(self, raft: Raft, entries: Sequence[Entry], before: int) -> None:
         """The log's newest record has entries, behind its owner and `before` bytes more: what they
@@ -408,14 +392,6 @@ class GroupStore:
         at = record + HEADER_BYTES + len(OWNER) + before
         segment = self.log.active.number
         self.replicas[raft.group].keep_positions(entries, segment, record, at)
-
-    def _write_hard(self, group: int, hard: HardState) -> None:
-        """A commit that moved is a hint and goes with entries: it is not worth a write here."""
-        what = replace(hard, commit=0)
-        if self._hards.get(group) != what:
-            self._hard_writes += 1
-            self.hard_states.write(group, hard)
-            self._hards[group] = what
 
     # -- a leader's snapshot --------------------------------------------------
 
@@ -479,67 +455,16 @@ class GroupStore:
 
     # -- durable --------------------------------------------------------------
 
-    def _sync_hard(self) -> None:
-        if self._hard_busy or self._hard_bad or self.hard_synced:
-            return
-        self._hard_busy = True
-        written = self._hard_writes
-
-        def done(result: object, error: BaseException | None) -> None:
-            self._hard_busy = False
-            if error is not None:
-                log.error(
-                    "%s cannot be written (%s): this node promises nothing until it can; look at "
-                    "its disk",
-                    HARD_NAME,
-                    error,
-                )
-                self._hard_bad = True
-                for _, group, _ in self._hard_waits:
-                    self._cannot_begin(group, error)
-                self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_hard)
-                return
-            self._hard_syncs = written
-            self._report_synced()
-            self._sync_hard()
-
-        self.node.background.submit(self.hard_states.sync, done)
-
-    def _when_hard(self, group: int, call: Callable[[], None]) -> None:
-        """Call when all hard state that was written until now is durable."""
-        self._hard_waits.append((self._hard_writes, group, call))
-        self._sync_hard()
-        self._report_synced()
-
-    def _renew_hard(self) -> None:
-        """After a failed sync another one says nothing: what can be read goes to a new file."""
-        try:
-            self.files.make_again(HARD_NAME)
-        except OSError as error:
-            log.error(
-                "%s cannot be written (%s): this node promises nothing until it can; look at "
-                "its disk",
-                HARD_NAME,
-                error,
-            )
-            self.node.kernel.loop.call_later(RETRY_SECONDS, self._renew_hard)
-            return
-        self._hard_bad = False
-        self._hard_syncs = self._hard_writes
-        self._report_synced()
-
     def _report_synced(self) -> None:
         """Tell which batches are durable."""
         number = 0
         while self._unsynced:
             pending = self._unsynced[0]
-            if pending.lsn > self.log.durable_lsn or pending.hard_writes > self._hard_syncs:
+            if pending.lsn > self.log.durable_lsn or pending.hard_writes > self.hard.durable:
                 break
             number = self._unsynced.popleft().number
         if number:
             self.on_synced(number)
-        while self._hard_waits and self._hard_waits[0][0] <= self._hard_syncs:
-            self._hard_waits.popleft()[2]()
 
     # -- room, and the end ----------------------------------------------------
 
@@ -699,25 +624,15 @@ class GroupStore:
         self.replicas.pop(group, None)
         self._doubtful.pop(group, None)
         self.delays.over(group)
-        self.hard_states.erase(group)
-        self._hards.pop(group, None)
-        self._hard_writes += 1
-        self._sync_hard()
+        self.hard.erase(group)
 
     def record_clean_stop(self) -> None:
         """The node's store is closed next, and what was said is in it. Raises OSError."""
-        if self._hard_bad:
-            raise OSError(errno.EIO, "hard state is not durable")
-        self.hard_states.sync()
-        record = struct.pack("<Q8s", self.boot, self.hard_states.digest())
+        self.hard.sync_now()
+        record = struct.pack("<Q8s", self.boot, self.hard.file.digest())
         self.files.write(CLEAN, 0, record + struct.pack("<I", int(checksum(record))))
         self.files.sync(CLEAN)
         self.files.sync_names()
-
-    @property
-    def hard_synced(self) -> bool:
-        """Whether all hard state is durable."""
-        return self._hard_syncs == self._hard_writes
 
     @property
     def idle(self) -> bool:

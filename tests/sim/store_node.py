@@ -388,7 +388,7 @@ class StoreNode(SimNode):
                     return
 
     def is_durable(self, lsn: int) -> bool:
-        return bool(self.node.log.durable_lsn >= lsn and self.store.hard_synced)
+        return bool(self.node.log.durable_lsn >= lsn and self.store.hard.synced)
 
     def pump(self) -> None:
         if not self.up:

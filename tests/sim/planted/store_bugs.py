@@ -5,6 +5,7 @@ from dataclasses import replace
 from headwater.hub.stored import group_store, start
 from headwater.hub.stored.group_log import GroupLog, encode_run
 from headwater.hub.stored.group_store import GroupStore
+from headwater.hub.stored.hard_states import HardStates
 from headwater.hub.stored.replica import Replica
 from headwater.hub.stored.spill import Spill
 from headwater.hub.stored.start import BOOT_GROUP
@@ -21,8 +22,7 @@ def _told_at_once(original):
 
 def _hard_unsynced(original):
     def sync(self):
-        self._hard_syncs = self._hard_writes
-        self._report_synced()
+        self._reach(self.written)
 
     return sync
 
@@ -144,12 +144,12 @@ STORE_BUGS = (
     Bug(
         "hard-state-unsynced",
         "hard state is not synced",
-        ((GroupStore, "_sync_hard", _hard_unsynced),),
+        ((HardStates, "sync", _hard_unsynced),),
     ),
     Bug(
         "hard-state-without-vote",
         "hard state loses the vote",
-        ((GroupStore, "_write_hard", _forget_vote),),
+        ((HardStates, "write", _forget_vote),),
     ),
     Bug("no-mark", "some marks are not written", ((Replica, "write_mark", _no_mark),)),
     Bug(
@@ -195,7 +195,7 @@ STORE_BUGS = (
     Bug(
         "hard-state-unwritten",
         "hard state is not written",
-        ((GroupStore, "_write_hard", _only_boot),),
+        ((HardStates, "write", _only_boot),),
     ),
 )
 """Each is found within `Bug.seeds` seeds of `STEPS` steps."""
