@@ -114,6 +114,12 @@ def stacks(tasks: bool) -> bytes:
     return packed([(name, "count")], {stack: (times,) for stack, times in counted.items()})
 
 
+def place_of(kind: type) -> Line:
+    """A type as a line of a stack. Some types give their objects a module, and have no other."""
+    module: object = kind.__module__
+    return kind.__qualname__, module if isinstance(module, str) else "", 0
+
+
 def heap() -> bytes:
     """What is alive, by its type."""
     objects = gc.get_objects()
@@ -124,9 +130,7 @@ def heap() -> bytes:
         counts[type(one)] += step
         sizes[type(one)] += step * sys.getsizeof(one, 0)
     del objects
-    samples: Samples = {
-        ((kind.__qualname__, kind.__module__, 0),): (counts[kind], sizes[kind]) for kind in counts
-    }
+    samples: Samples = {(place_of(kind),): (counts[kind], sizes[kind]) for kind in counts}
     return packed([("inuse_objects", "count"), ("inuse_space", "bytes")], samples)
 
 

@@ -197,12 +197,13 @@ def fill(port: int, made: Realm) -> tuple[list[Any], int]:
     until_seen(lambda: refusal(c, "flat.x") and used(c) > 26_000, "all replicas count")
     in_tier = used(a, "R3")
 
+    def in_force() -> int:
+        info = a.request("$JS.API.INFO") or {}
+        return int(info["tiers"]["R3"]["limits"]["max_storage"]) if "tiers" in info else 0
+
     def limit(storage: int) -> None:
         push(system, made, "A", "R3", storage)
-        until_seen(
-            lambda: a.request("$JS.API.INFO")["tiers"]["R3"]["limits"]["max_storage"] == storage,
-            f"{storage} are in force",
-        )
+        until_seen(lambda: in_force() == storage, f"{storage} are in force")
 
     limit(6 * KILO)
     found += [refusal(a, "many.x"), stored(a, "one.x")]
