@@ -57,4 +57,8 @@ def services_for(options: Options) -> list[Service]:
         from headwater.edge.monitor.service import MonitorService
 
         services.append(MonitorService(options))
+    if options.profile_port:
+        from headwater.edge.monitor.profile_service import ProfileService
+
+        services.append(ProfileService(options))
     return services

@@ -18,7 +18,24 @@ if TYPE_CHECKING:
 def main() -> None:
     """Entry point of the console script."""
     hold_standard_files()
-    arguments = sys.argv[1:]
+    try:
+        try:
+            begin(sys.argv[1:])
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has read enough.
+        os._exit(128 + _signal.SIGPIPE)
+    except OSError as error:
+        if not output_is_lost():
+            raise
+        print(f"headwater: standard output: {error.strerror}", file=sys.stderr)
+        os._exit(1)
+
+
+def begin(arguments: "list[str]") -> None:
+    """Do what is asked for."""
     if arguments and arguments[0] == "serve":
         # Until the node listens to signals, an interrupt ends it as it ends any program.
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
@@ -32,16 +49,21 @@ def main() -> None:
         image = start_image.begin()
         from headwater.deploy.serve import serve
 
-        try:
-            status = serve(arguments[1:], image.ready)
-            image.keep()
-        except BrokenPipeError:
-            # Whoever read our output has read enough.
-            status = 128 + _signal.SIGPIPE
+        status = serve(arguments[1:], image.ready)
+        image.keep()
         leave(status)
     from headwater.deploy.cli import cli
 
     cli(prog_name="headwater")
+
+
+def output_is_lost() -> bool:
+    """Whether nothing can be written to standard output, as on a device that is full."""
+    try:
+        os.write(1, b"\n")
+    except OSError:
+        return True
+    return False
 
 
 def hold_standard_files() -> None:

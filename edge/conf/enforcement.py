@@ -78,7 +78,7 @@ _WRITE = Hint("a receiver that does not read is cut after write_deadline in ever
 _PLAIN_LINKS = Hint("what crosses this link is not compressed")
 _PATIENT = Hint("attempts to connect are reported once, and when they succeed")
 _RESOLVER = By("security.resolvers.memory")
-_NO_GO = Hint("there is no profile of this kind; use py-spy on the process")
+_NO_BLOCKS = Hint("waits for locks are not recorded; the other profiles are at prof_port")
 
 _FATES: dict[tuple[str, str], Fate] = {
     # --- the top level ---
@@ -106,7 +106,8 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("", Refused("gateways; join clusters by leafnodes instead"), "gateway"),
     **_rows("", By("federation.service"), "leaf leafnodes"),
     **_rows("", By("edge.jetstream.node.node"), "store_dir storedir jetstream"),
-    **_rows("", _NO_GO, "prof_port prof_block_rate"),
+    **_rows("", By("edge.monitor.profile_service"), "prof_port"),
+    **_rows("", _NO_BLOCKS, "prof_block_rate"),
     **_rows("", By("edge.broker.client"), "max_control_line max_payload max_subscriptions "
             "max_subs"),
     **_rows("", By("edge.broker.output"), "max_pending"),

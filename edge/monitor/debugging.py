@@ -16,9 +16,6 @@ from headwater.edge.monitor.pages.stacksz import stacksz
 
 STACKS = ("goroutine", "threadcreate")
 """Profiles that tell what the process is doing right now."""
-ALIVE = ("heap", "allocs")
-"""Profiles of memory. What is free again is in none."""
-WAITS = ("block", "mutex")
 LONGEST_NS = 15 * 10**9
 """A profile of the processor lasts no longer."""
 
@@ -55,13 +52,10 @@ def profilez(
     name = options.name
     if name == "cpu":
         return _cpu(options.duration, clock)
-    if name in STACKS:
-        plain = stacksz().encode() if options.debug else profiles.stacks(name == "goroutine")
-        return _shown(plain)
-    if name in ALIVE:
-        return _shown(profiles.heap())
-    if name in WAITS:
-        return _shown(profiles.waits())
+    if name in STACKS and options.debug:
+        return _shown(stacksz().encode())
+    if name in profiles.NOW:
+        return _shown(profiles.packed(profiles.NOW[name]()))
     if not name:
         return {"profile": None, "error": "Profile name not specified"}
     return {"profile": None, "error": f'Profile "{name}" not found'}

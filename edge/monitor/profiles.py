@@ -12,9 +12,10 @@ import gzip
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 Line = tuple[str, str, int]
 """A function, its file, and the line that it has come to."""
@@ -23,16 +24,38 @@ Stack = tuple[Line, ...]
 Samples = dict[Stack, tuple[int, ...]]
 """How much each stack has of what a profile counts."""
 
+
+
+class Counts(NamedTuple):
+    """What was counted: kinds, each with its unit, and as many numbers for each stack."""
+
+    kinds: tuple[tuple[str, str], ...]
+    samples: Samples
+
+    def since(self, before: "Counts") -> "Counts":
+        """What it has more of, or less, than `before`."""
+        samples: Samples = {}
+        zeros = (0,) * len(self.kinds)
+        for stack in self.samples | before.samples:
+            now, then = self.samples.get(stack, zeros), before.samples.get(stack, zeros)
+            more = tuple(one - other for one, other in zip(now, then, strict=True))
+            if any(more):
+                samples[stack] = more
+        return Counts(self.kinds, samples)
+
+
 SAMPLED_MAX = 50_000
 """Objects of the heap whose size is asked; of more, every so many."""
 TICK_S = 0.01
+UNSIGNED = 2**64 - 1
 VARINT = 0
 TEXT = 2
 
 
 def number(value: int) -> bytes:
-    """A number as a varint."""
+    """A number as a varint; a negative one in 64 bits, as two's complement."""
     out = bytearray()
+    value &= UNSIGNED
     while value > 127:
         out.append(value & 127 | 128)
         value >>= 7
@@ -81,12 +104,12 @@ class Tables:
         return b"".join(out)
 
 
-def packed(kinds: Iterable[tuple[str, str]], samples: Samples, lasted_ns: int = 0) -> bytes:
-    """A profile as it is read: compressed. `kinds` says what the samples' numbers are."""
+def packed(counts: Counts, lasted_ns: int = 0) -> bytes:
+    """A profile as it is read: compressed."""
     tables = Tables()
-    named = [tables.kind(kind) for kind in kinds]
+    named = [tables.kind(kind) for kind in counts.kinds]
     out = [field(1, kind) for kind in named]
-    for stack, values in samples.items():
+    for stack, values in counts.samples.items():
         where = b"".join(number(tables.location(line)) for line in stack)
         out.append(field(2, field(1, where) + field(2, b"".join(map(number, values)))))
     out += [field(10, lasted_ns), field(11, named[-1]), field(12, 1)]
@@ -103,7 +126,22 @@ def stack_of(frame: FrameType | None) -> Stack:
     return tuple(found)
 
 
-def stacks(tasks: bool) -> bytes:
+def shown(name: str, counts: Counts) -> str:
+    """A profile as text for people: the most first."""
+    rows = sorted(counts.samples.items(), key=lambda item: item[1], reverse=True)
+    total = ", ".join(
+        f"{sum(values[at] for _, values in rows)} {unit} of {kind}"
+        for at, (kind, unit) in enumerate(counts.kinds)
+    )
+    out = [f"{name} profile: total {total}"]
+    for stack, values in rows:
+        out.append(" ".join(map(str, values)))
+        out += [f"#\t{function}\t{file}:{line}" for function, file, line in stack]
+        out.append("")
+    return "\n".join(out) + "\n"
+
+
+def stacks(tasks: bool) -> Counts:
     """What every thread is doing right now, and every task where `tasks` says so."""
     counted: collections.Counter[Stack] = collections.Counter()
     counted.update(stack_of(frame) for frame in sys._current_frames().values())
@@ -111,7 +149,7 @@ def stacks(tasks: bool) -> bytes:
         frames = reversed(task.get_stack())
         counted[tuple(itertools.chain.from_iterable(stack_of(one)[:1] for one in frames))] += 1
     name = "goroutine" if tasks else "threadcreate"
-    return packed([(name, "count")], {stack: (times,) for stack, times in counted.items()})
+    return Counts(((name, "count"),), {stack: (times,) for stack, times in counted.items()})
 
 
 def place_of(kind: type) -> Line:
@@ -120,7 +158,7 @@ def place_of(kind: type) -> Line:
     return kind.__qualname__, module if isinstance(module, str) else "", 0
 
 
-def heap() -> bytes:
+def heap() -> Counts:
     """What is alive, by its type."""
     objects = gc.get_objects()
     step = len(objects) // SAMPLED_MAX + 1
@@ -131,12 +169,23 @@ def heap() -> bytes:
         sizes[type(one)] += step * sys.getsizeof(one, 0)
     del objects
     samples: Samples = {(place_of(kind),): (counts[kind], sizes[kind]) for kind in counts}
-    return packed([("inuse_objects", "count"), ("inuse_space", "bytes")], samples)
+    return Counts((("inuse_objects", "count"), ("inuse_space", "bytes")), samples)
 
 
-def waits() -> bytes:
+def waits() -> Counts:
     """Waits for locks, of which none is recorded, as by nats-server unless it is asked to."""
-    return packed([("contentions", "count"), ("delay", "nanoseconds")], {})
+    return Counts((("contentions", "count"), ("delay", "nanoseconds")), {})
+
+
+NOW: dict[str, Callable[[], Counts]] = {
+    "allocs": heap,
+    "block": waits,
+    "goroutine": lambda: stacks(tasks=True),
+    "heap": heap,
+    "mutex": waits,
+    "threadcreate": lambda: stacks(tasks=False),
+}
+"""Profiles of what is right now, by their names."""
 
 
 def used_by_thread() -> dict[int, int]:
@@ -196,8 +245,8 @@ class CpuProfiles:
             before = used
             del frames
         samples: Samples = {stack: (times, spent[stack]) for stack, times in counts.items()}
-        kinds = [("samples", "count"), ("cpu", "nanoseconds")]
-        return packed(kinds, samples, clock() - begin)
+        kinds = (("samples", "count"), ("cpu", "nanoseconds"))
+        return packed(Counts(kinds, samples), clock() - begin)
 
 
 cpu_profiles = CpuProfiles()

@@ -10,7 +10,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -43,8 +43,8 @@ class Answer(NamedTuple):
     headers: tuple[tuple[str, str], ...]
 
 
-Answerer = Callable[[str, dict[str, str]], Answer]
-"""Makes the answer to a path and its parameters; must not raise."""
+Answerer = Callable[[str, dict[str, str]], Answer | Awaitable[Answer]]
+"""Makes the answer to a path and its parameters, at once or later; must not raise."""
 
 
 class Malformed(Exception):
@@ -68,6 +68,7 @@ class Visitor(asyncio.Protocol):
         self._ending = self._full = False
         self._unsent = 0
         self._timer: asyncio.TimerHandle
+        self._coming: asyncio.Future[Answer] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands, TLS included."""
@@ -78,6 +79,8 @@ class Visitor(asyncio.Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection is gone."""
         self._timer.cancel()
+        if self._coming is not None:
+            self._coming.cancel()
         self._head.end()
         self._visitors.there.discard(self)
 
@@ -102,12 +105,15 @@ class Visitor(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The peer has taken its answers."""
         self._full = False
-        self._transport.resume_reading()
-        self._go_on()
+        if self._coming is None:
+            self._transport.resume_reading()
+            self._go_on()
 
     def end(self) -> None:
-        """Close; what is owed is still sent."""
+        """Close; what is owed is still sent, but for an answer that is yet to come."""
         self._ending = True
+        if self._coming is not None:
+            self._coming.cancel()
         self._transport.close()
 
     def _go_on(self) -> None:
@@ -141,7 +147,26 @@ class Visitor(asyncio.Protocol):
         """Answer the request that is complete. Raises Malformed."""
         assert self._request is not None
         path, query = target_of(self._request)
-        self._send(self._visitors.answer(path, query))
+        answer = self._visitors.answer(path, query)
+        if isinstance(answer, Answer):
+            self._send_whole(answer)
+            return
+        self._timer.cancel()
+        self._transport.pause_reading()
+        self._coming = asyncio.ensure_future(answer)
+        self._coming.add_done_callback(self._send_late)
+
+    def _send_late(self, coming: "asyncio.Future[Answer]") -> None:
+        """An answer that took a while has come; nothing was read meanwhile."""
+        self._coming = None
+        if coming.cancelled() or self._ending:
+            return
+        self._transport.resume_reading()
+        self._send_whole(coming.result())
+        self._go_on()
+
+    def _send_whole(self, answer: Answer) -> None:
+        self._send(answer)
         if self._http.our_state is h11.DONE:
             self._http.start_next_cycle()
             self._wait(KEEP_ALIVE_S, self._lose_patience)

@@ -36,6 +36,8 @@ WRITE = os.O_RDWR | os.O_CREAT
 """Make the file when it is not there."""
 REPLACE = os.O_RDWR | os.O_CREAT | os.O_TRUNC
 EXISTING = os.O_RDWR
+UNKNOWN_ROOM = 1 << 60
+"""Of a file system that a sandbox hides: a write says when it is full."""
 BLOCK = 4096
 """What a device reads, or cannot read, as a whole."""
 NO_SUCH_CALL = (errno.ENOSYS, errno.EPERM)
@@ -320,14 +322,25 @@ def _lengthen(fd: int, size: int) -> None:
         end += os.pwrite(fd, bytes(min(size - end, ZEROS)), end)
 
 
+def space_of(path: Path | str) -> os.statvfs_result | None:
+    """What the file system of a path has; None where a sandbox refuses to say it."""
+    try:
+        return os.statvfs(path)
+    except OSError as error:
+        if error.errno not in NO_SUCH_CALL:
+            raise
+        return None
+
+
 def device_bytes(path: Path) -> int:
-    """Size of the file system on which a path is, or will be; of a disk in memory what is free."""
+    """Size of the file system on which a path is, or will be; of a disk in memory what is free.
+    UNKNOWN_ROOM where nobody says it."""
     if not isinstance(path, Path):
         return int(path.free_bytes())
     while not path.exists():
         path = path.parent
-    state = os.statvfs(path)
-    return state.f_blocks * state.f_frsize
+    state = space_of(path)
+    return UNKNOWN_ROOM if state is None else state.f_blocks * state.f_frsize
 
 
 def tree_bytes(path: Path) -> int:
@@ -464,10 +477,10 @@ def can_write(path: Path) -> bool:
 
 
 def free_bytes(path: Path) -> int:
-    """Room that is left on the file system of a path."""
+    """Room that is left on the file system of a path; UNKNOWN_ROOM where nobody says it."""
     if isinstance(path, Path):
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        found = space_of(path)
+        return UNKNOWN_ROOM if found is None else found.f_bavail * found.f_frsize
     return int(path.free_bytes())
 
 

@@ -210,7 +210,8 @@ or 400; no secret is shown, and no header is made of a query"""
 
 
 def test_a52_pages_for_developers(node: Attacked) -> None:
-    """/debug and profiles | not there"""
+    """/debug and profiles | not there; `prof_port` has them, where it is set, for \
+whoever reaches it"""
     for path in ("/debug", "/debug/pprof", "/debug/vars", "/debug/pprof/heap"):
         status, body = node.page(path)
         assert status == 404 or b"cmdline" not in body, path

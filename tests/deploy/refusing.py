@@ -13,10 +13,12 @@ import sys
 
 NUMBERS = {
     "x86_64": {
-        "flock": 73, "sched_getaffinity": 204, "fallocate": 285, "prlimit64": 302, "clone3": 435,
+        "flock": 73, "sysinfo": 99, "statfs": 137, "fstatfs": 138, "sched_getaffinity": 204,
+        "fallocate": 285, "prlimit64": 302, "clone3": 435,
     },
     "aarch64": {
-        "flock": 32, "sched_getaffinity": 123, "fallocate": 47, "prlimit64": 261, "clone3": 435,
+        "flock": 32, "statfs": 43, "fstatfs": 44, "fallocate": 47, "sched_getaffinity": 123,
+        "sysinfo": 179, "prlimit64": 261, "clone3": 435,
     },
 }  # fmt: skip
 """By machine, the numbers of the calls."""

@@ -1,6 +1,7 @@
 """Nodes where little is there: no standard files, and a sandbox that refuses calls."""
 
 import json
+import os
 import platform
 import signal
 import subprocess
@@ -47,7 +48,9 @@ async def test_closed_standard_files(tmp_path: Path, closed: str) -> None:
 
 
 @refusing
-@pytest.mark.parametrize("call", ["sched_getaffinity", "fallocate", "prlimit64"])
+@pytest.mark.parametrize(
+    "call", ["sched_getaffinity", "fallocate", "prlimit64", "statfs,fstatfs", "sysinfo"]
+)
 async def test_a_call_that_a_sandbox_refuses(call: str) -> None:
     """What the node can do without keeps it from nothing: each of them ended the start."""
     launch = (*REFUSING, call, sys.executable, *SERVE)
@@ -63,6 +66,22 @@ async def test_a_call_that_a_sandbox_refuses(call: str) -> None:
         client = await nats.connect(f"nats://127.0.0.1:{server.port}")
         assert (await client.jetstream().get_msg("S", 100)).data == b"x" * 1000
         await client.close()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "words", [("serve", "-v"), ("serve", "--help"), ("--version",), ("keys", "--help")]
+)
+def test_output_that_nobody_can_write(words: tuple[str, ...], unbuffered: str) -> None:
+    """One sentence says so: it was a traceback."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [COMMAND, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20,
+            check=False, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (
+        1, "headwater: standard output: No space left on device\n",
+    )  # fmt: skip
 
 
 def refused(call: str, *words: str) -> str:

@@ -50,6 +50,7 @@ SLEEPS = {
     "edge/embedded/embedded_node.py": (1, "asks again whether a hub answers: no link tells of it"),
     "edge/embedded/reading.py": (1, "a consumer that refuses says nothing about when to ask again"),
     "edge/jetstream/api/long_work.py": (1, "lets others have their turn in the midst of long work"),
+    "edge/monitor/profile_pages.py": (1, "how long a profile lasts: the time is the point"),
     "edge/ocsp/staples.py": (2, "asks a responder again, when its answer says or after a failure"),
     "edge/storage/node/node_store.py": (2, "lets the loop run while a stop empties the log"),
     "edge/storage/node/repair.py": (1, "lets the scrubber's timers run, and shows how far it is"),

@@ -44,6 +44,7 @@ REPORT_SECONDS = 1.0
 KIND_ROUTE = 3
 # The reference serves these beside its API: they are neither counted nor told in advisories.
 UNCOUNTED = ("stream_msg_get", "consumer_reset")
+RESPONSE_TYPE = b"Nats-Response-Type"
 Waiting = tuple[bytes, bytes, bytes, bytes]
 """Subject, reply, headers and payload of a request that waits."""
 
@@ -270,7 +271,7 @@ class Router:
     ) -> None:
         """Send an answer, with its type in front; `block` is its headers."""
         body = escaped(msgspec.json.encode(answer))
-        head = f'{{"type":"{TYPE_PREFIX}{kind}_response"'.encode()
+        head = f'{{"type":"{answer_type(context, kind)}"'.encode()
         body = head + (b"," + body[1:] if body != b"{}" else b"}")
         if not block and headers.get(context.headers, PEER_HEADER) is not None:
             block = peer_block()
@@ -283,7 +284,7 @@ class Router:
 
     def refuse(self, context: Context, kind: str, error: JetStreamError) -> None:
         """Send an error."""
-        fields: dict[str, Any] = {"type": f"{TYPE_PREFIX}{kind}_response", "error": error.wire()}
+        fields: dict[str, Any] = {"type": answer_type(context, kind), "error": error.wire()}
         fields.update(REFUSED.get(kind, {}))
         body = escaped(msgspec.json.encode(fields))
         self.send(context, body)
@@ -324,6 +325,14 @@ class Router:
         self.routed.stop()
         for task in self.waiting:
             task.cancel()
+
+
+def answer_type(context: Context, kind: str) -> str:
+    """What an answer says that it is. Who asks for a stream as one that it would have made hears
+    that it is the answer to that."""
+    if kind == "stream_info" and headers.get(context.headers, RESPONSE_TYPE) == b"create":
+        kind = "stream_create"
+    return f"{TYPE_PREFIX}{kind}_response"
 
 
 def _check(route: Route, payload: bytes, context: Context) -> None:

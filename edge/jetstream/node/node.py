@@ -53,6 +53,8 @@ MEMORY_SHARE = 0.75
 FILE_SHARE = 0.75
 """Of the free space of the device, the default limit of file storage."""
 UNKNOWN_LIMIT = 1 << 40
+MOST_MEMORY = 1 << 46
+"""No machine has more, in bytes."""
 # A segment of the log is at most one of so many of the device, but not smaller than this.
 DEVICE_SEGMENTS = 64
 DEVICE_SEGMENT_MIN = 256 << 10
@@ -709,9 +711,11 @@ def memory_limit(options: Options, wanted: int) -> int:
     if options.headwater.profile == "edge":
         return EDGE_MEMORY_BYTES
     try:
-        return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * MEMORY_SHARE)
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
         return UNKNOWN_LIMIT
+    # Where a sandbox refuses sysinfo(2), the C library answers with any number.
+    return int(memory * MEMORY_SHARE) if 0 < memory < MOST_MEMORY else UNKNOWN_LIMIT
 
 
 def file_limit(wanted: int, directory: Path) -> int:

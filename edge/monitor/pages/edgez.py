@@ -8,6 +8,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from headwater.edge.facts.version import VERSION
+from headwater.edge.ports.files import space_of
 from headwater.edge.view.node_view import NodeView
 
 STREAMS_MAX = 24
@@ -106,8 +107,11 @@ def edgez(node: NodeView) -> dict[str, Any]:
 
 
 def disk_of(folder: str) -> dict[str, int]:
-    """Bytes that are free for a node, and in all, where a folder is. Raises OSError."""
-    found = os.statvfs(folder)
+    """Bytes that are free for a node, and in all, where a folder is; nothing where a sandbox
+    refuses to say it. Raises OSError."""
+    found = space_of(folder)
+    if found is None:
+        return {}
     return {"free": found.f_bavail * found.f_frsize, "total": found.f_blocks * found.f_frsize}
 
 

@@ -13,5 +13,5 @@ class _Proxied:
 
 def test_a_type_whose_module_is_no_text_is_in_the_heap() -> None:
     kept = [_Proxied() for _ in range(1000)]
-    assert b"_Proxied" in gzip.decompress(profiles.heap())
+    assert b"_Proxied" in gzip.decompress(profiles.packed(profiles.heap()))
     assert len(kept) == 1000

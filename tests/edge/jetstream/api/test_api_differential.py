@@ -185,6 +185,21 @@ async def test_required_level(compare: Callable[[Steps], Awaitable[None]]) -> No
     await compare([("STREAM.INFO.q", b"", {"Nats-Required-Api-Level": "99"})])
 
 
+async def test_who_asks_as_one_that_would_have_made_it(
+    compare: Callable[[Steps], Awaitable[None]],
+) -> None:
+    asked = "create", "create ", " create", "CREATE", "update", ""
+    kinds = [{"Nats-Response-Type": kind} for kind in asked]
+    await compare(
+        [
+            create("T", subjects=["t"]),
+            *(("STREAM.INFO.T", b"", kind) for kind in kinds),
+            *(("STREAM.INFO.NONE", b"", kind) for kind in kinds),
+            ("STREAM.NAMES", b"", kinds[0]),
+        ]
+    )
+
+
 async def test_batches_are_allowed(compare: Callable[[Steps], Awaitable[None]]) -> None:
     config = {"name": "q", "subjects": ["q"], "allow_batched": True}
     mirror = {"name": "m", "mirror": {"name": "q"}, "allow_batched": True}
