@@ -119,11 +119,14 @@ def _limits_explain(
     """May the stream's limits on age, count or size have removed all below its first sequence?"""
     config, state = info["config"], info["state"]
     if config.get("discard", "old") == "old":
-        if 0 < config.get("max_msgs", -1) <= state["messages"]:
+        # A message that was deleted since the plan had filled the stream when limits worked.
+        deleted = _holes_since(work, state)
+        if 0 < config.get("max_msgs", -1) <= state["messages"] + deleted:
             return True
         limit = config.get("max_bytes", -1)
         size = config.get("max_msg_size", -1)
-        if limit > 0 and state["bytes"] + (size if size > 0 else LARGEST_MESSAGE) > limit:
+        room = (size if size > 0 else LARGEST_MESSAGE) + deleted * work.mean_bytes
+        if 0 < limit < state["bytes"] + room:
             return True
     age = config.get("max_age", 0) // 1000
     if age <= 0:
@@ -140,6 +143,16 @@ def _limits_explain(
         known.append((position.sequence, position.micros))
     gone = (micros for sequence, micros in known if 0 < sequence < state["first_seq"])
     return all(micros is None or micros + age <= now + CLOCK_SLACK for micros in gone)
+
+
+def _holes_since(work: SequenceRange, state: Mapping[str, Any]) -> int:
+    """Most sequences above the first one that lost their message since the plan."""
+    if work.plan_holes is None:
+        return 0
+    first = state["first_seq"]
+    now = state["last_seq"] - first + 1 - state["messages"]
+    passed = max(0, first - work.plan_first)
+    return int(max(0, now - max(0, work.plan_holes - passed)))
 
 
 def micros_of(text: str) -> int | None:

@@ -50,7 +50,8 @@ class StreamPlan:
     of a subject by design (KV buckets). `mean_bytes` is the mean stored size of a message.
     `first_ts` and `last_ts` are the times of the messages `first` and `last`, RFC 3339.
     `blocks` says whether the server answers block reads. `per_subject` is the limit of messages
-    of one subject, -1 for none.
+    of one subject, -1 for none. `holes` are the sequences from `first` to `last` that hold no
+    message.
     """
 
     stream: str
@@ -66,6 +67,7 @@ class StreamPlan:
     last_ts: str = ""
     blocks: bool = False
     per_subject: int = -1
+    holes: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,9 @@ class SequenceRange:
     where messages came in while they were counted. `plan_first`, `plan_last` and their times
     are those of the whole stream then. `may_expire` says whether limits may remove them.
     `blocks` says whether the server answers block reads. `per_subject` is the limit of messages
-    of one subject at load time, -1 for none, None when that is not known. `before` says how many
-    sequences of a microbatch, that are not in its ranges, had expired or were lost.
+    of one subject at load time, -1 for none, None when that is not known. `plan_holes` are the
+    sequences of the whole stream that held no message then, None when that is not known. `before`
+    says how many sequences of a microbatch, that are not in its ranges, had expired or were lost.
     """
 
     stream: str
@@ -93,6 +96,7 @@ class SequenceRange:
     may_expire: bool = True
     blocks: bool = False
     per_subject: int | None = None
+    plan_holes: int | None = None
     before: tuple[int, ...] = (0, 0)
 
     @property
@@ -241,6 +245,7 @@ def _plan(connection: Connection, options: SourceOptions, stream: str) -> Stream
         first_ts=state.get("first_ts", ""),
         last_ts=state.get("last_ts", ""),
         per_subject=config.get("max_msgs_per_subject", -1),
+        holes=max(0, last - first + 1 - messages),
     )
     if end < start:
         return replace(plan, held=0)
@@ -427,6 +432,7 @@ def cut_ranges(
             last_ts=plan.last_ts,
             blocks=plan.blocks,
             per_subject=plan.per_subject,
+            plan_holes=plan.holes,
         )
 
 

@@ -157,6 +157,24 @@ def test_what_grows_too_old_is_expired(server: Any, fill: Callable, more: dict[s
     assert missing.expired == read.work.planned - len(read.sequences) > 0
 
 
+@pytest.mark.parametrize("more", FILTERED)
+def test_limits_explain_what_is_gone_from_a_stream_that_deletes_keep_below_them(
+    server: Any, fill: Callable, more: dict[str, str]
+) -> None:
+    fill("S", messages("S"), delete=(COUNT - 9,), max_msgs=COUNT)
+    read = Read(server.options("S", **more)).start()
+    publish(server, ["S.0", "S.1"] * (COUNT // 2 - 100))
+
+    async def delete(connection: Any, js: Any) -> None:
+        for sequence in range(COUNT + 1, COUNT + 41):
+            await js.delete_msg("S", sequence)
+
+    server.run(delete)
+    missing = read.finish()
+    assert missing == (read.work.planned - len(read.sequences), 0)
+    assert missing.expired > 0
+
+
 def wait_until(server: Any, stream: str, reached: Callable[[Any], bool]) -> None:
     async def work(connection: Any, js: Any) -> None:
         await until_state(js, stream, reached)
@@ -356,6 +374,26 @@ def test_a_limit_per_subject_that_was_lowered(
     work = replace(WORK, per_subject=then)
     after = info(1, 1000, left, max_msgs_per_subject=now)
     assert classify(work, 50, ReadPositions(), after) == wanted
+
+
+@pytest.mark.parametrize(
+    ("holes", "messages", "config", "wanted"),
+    [
+        (0, 1840, {"max_msgs": 1850}, (50, 0)),
+        (0, 1840, {"max_msgs": 1851}, (0, 50)),
+        (150, 1840, {"max_msgs": 1850}, (50, 0)),
+        (151, 1840, {"max_msgs": 1850}, (0, 50)),
+        (None, 1840, {"max_msgs": 1850}, (0, 50)),
+        (0, 1840, {"max_bytes": 187_000, "max_msg_size": 500}, (50, 0)),
+        (0, 1840, {"max_bytes": 188_000, "max_msg_size": 500}, (0, 50)),
+    ],
+)
+def test_deletes_since_the_plan_keep_a_stream_below_its_limit(
+    holes: int | None, messages: int, config: dict[str, int], wanted: tuple[int, int]
+) -> None:
+    """Ten sequences above the first, 151, lost their message; 150 old holes may be passed."""
+    work = replace(WORK, plan_holes=holes)
+    assert classify(work, 50, ReadPositions(), info(151, 2000, messages, **config)) == wanted
 
 
 def test_rows_that_were_delivered_do_not_excuse_missing_ones() -> None:
