@@ -267,13 +267,18 @@ class Probe:
             self.last = now
 
     async def settle(self) -> float:
-        """Wait until acknowledgements come again and go on coming; returns the longest gap."""
-        begin = time.monotonic()
-        async with asyncio.timeout(SETTLE_SECONDS + 3 * PROBE_PATIENCE):
-            while self.last < begin:
-                await asyncio.sleep(PROBE_SECONDS)
-        await asyncio.sleep(SETTLE_SECONDS)
-        return self.gap
+        """Wait until acknowledgements come again and go on coming; returns the longest gap.
+
+        What came before the fault may be read behind it. So they must also come to the end.
+        """
+        async with asyncio.timeout(2 * SETTLE_SECONDS + 3 * PROBE_PATIENCE):
+            while True:
+                begin = time.monotonic()
+                while self.last < begin:
+                    await asyncio.sleep(PROBE_SECONDS)
+                await asyncio.sleep(SETTLE_SECONDS)
+                if self.last >= time.monotonic() - SETTLE_SECONDS / 2:
+                    return self.gap
 
     async def close(self) -> None:
         """End everything."""

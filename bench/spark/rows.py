@@ -25,6 +25,8 @@ LAST = 10
 CORES = 2
 #: What two partitions must do of one.
 TWO_TO_ONE = 1.7
+#: Runs of each query before one counts.
+WARM_RUNS = 3
 #: Of a core, for a partition's JVM and Python: with two of them half of two cores stays free.
 SHARE = 0.4
 
@@ -36,7 +38,7 @@ class Amounts:
 
     messages: int = 2_000_000
     size: int = 100
-    rounds: int = 3
+    rounds: int = 8
     batches: int = 40
     warm: int = 10
 
@@ -89,13 +91,14 @@ class Bench:
     def rates(self, *frames: Any) -> list[float]:
         """Million rows per second of processor time, all columns, into nothing, of each frame.
 
-        All run once before they count, and then in turn: the JVM compiles what is used often.
+        All run in turn, and some times before they count: the JVM compiles what is used often.
         """
         costs: list[list[float]] = [[] for _ in frames]
-        for number in range(self.amounts.rounds + 1):
+        warm = min(WARM_RUNS, self.amounts.rounds)
+        for number in range(self.amounts.rounds + warm):
             for found, frame in zip(costs, frames, strict=True):
                 cpu = cost_of(partial(drop, frame)).cpu
-                if number:
+                if number >= warm:
                     found.append(cpu)
         return [self.amounts.messages / 1e6 / min(found) for found in costs]
 
