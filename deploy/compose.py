@@ -23,7 +23,7 @@ def services_for(options: Options) -> list[Service]:
         from headwater.edge.ocsp.peer_checks import PeerChecks
 
         services.insert(0, PeerChecks(options))
-    if options.operator.enabled() and not options.no_system_account:
+    if options.operator.enabled() and not options.without_system():
         from headwater.edge.system.system_claims import ClaimsService
 
         services.append(ClaimsService())

@@ -582,6 +582,7 @@ class Options(msgspec.Struct, kw_only=True):
     system_account: str = ""
     """Empty means `$SYS`, unless `no_system_account`."""
     no_system_account: bool = False
+    """False where one is named; see `without_system`."""
     default_sentinel: str = ""
     accounts: dict[str, AccountOptions] = {}
     """By name. `$G` is present only when the file configures it."""
@@ -628,6 +629,10 @@ class Options(msgspec.Struct, kw_only=True):
             or self.operator.enabled()
             or any(account.users for account in self.accounts.values())
         )
+
+    def without_system(self) -> bool:
+        """Whether nothing is to answer in a system account. JetStream is a service of it."""
+        return self.no_system_account and not self.jetstream.enabled
 
     def names_system_alone(self) -> bool:
         """Whether a system account is all that is configured of accounts and logins: nats-server

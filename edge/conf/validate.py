@@ -89,9 +89,7 @@ def complete(options: Options) -> None:
         if listener.port and not listener.host:
             listener.host = defaults.host
     options.http_host = options.http_host or options.host
-    # JetStream is a service of the system account, so there is one.
-    named = options.jetstream.enabled or bool(options.system_account)
-    options.no_system_account = options.no_system_account and not named
+    options.no_system_account = options.no_system_account and not options.system_account
     if len(options.operator.operators) == 1:
         _complete_operator(options)
 
@@ -288,7 +286,7 @@ def _check_sentinel(options: Options) -> list[str]:
 
 def _known_accounts(options: Options) -> set[str]:
     known = {GLOBAL_ACCOUNT, "", *options.accounts}
-    if not options.system_account and not options.no_system_account:
+    if not options.system_account and not options.without_system():
         known.add(SYSTEM_ACCOUNT)
     return known
 

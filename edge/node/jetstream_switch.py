@@ -86,6 +86,8 @@ class JetStreamSwitch:
 
     def _restart(self) -> None:
         log.info("Restarting JetStream")
+        # It stays when JetStream ends, as with nats-server.
+        self.node.serve_system()
         try:
             self.begin()
         except (StoreError, OSError) as error:

@@ -92,7 +92,8 @@ class Node:
         self._begun_ns = self.kernel.monotonic_ns()
         self.observations = Observations(self.kernel)
         self.sessions.observers.append(self.observations.tally)
-        if not options.no_system_account:
+        self.has_system = not options.without_system()
+        if self.has_system:
             self.services.append(SystemService())
         self.tls = ListenerContexts()
         self._stopped = asyncio.Event()
@@ -213,6 +214,17 @@ class Node:
         from headwater.edge.jetstream.node.node import NodeJetStream
 
         return NodeJetStream(self.kernel, self.options, self.account)
+
+    def serve_system(self) -> None:
+        """Have something answer in the system account from now on, if nothing does."""
+        if self.has_system:
+            return
+        self.has_system = True
+        service = SystemService()
+        self.services.append(service)
+        self._running.append(service)
+        service.start(self)
+        self.shares.system_begins()
 
     def run_early(self, service: Service) -> None:
         """Have a service do what it has to do before recovery, unless it runs already; it is

@@ -71,13 +71,11 @@ class Shares:
         from headwater.edge.broker.imports.responses import Crossing
         from headwater.edge.sharing.account_setup import AccountSetup
         from headwater.edge.sharing.imports_info import RequestInfo
-        from headwater.edge.sharing.remote_latency import RemoteLatency
 
         if self._crossing is None:
-            describe = RequestInfo(self._node)
-            self._crossing = Crossing(self._node.kernel, describe)
-            if not self._node.options.no_system_account:
-                self._crossing.remote = RemoteLatency(self._node, describe)
+            self._crossing = Crossing(self._node.kernel, RequestInfo(self._node))
+            if self._node.has_system:
+                self._measure_together(self._crossing)
         before, standing, fresh = self._setups, {}, {}
         for name in plan:
             setup = before.get(name)
@@ -103,6 +101,19 @@ class Shares:
         known = [service for setup in before.values() for service in setup.measured]
         if self._crossing.remote is not None and measured != known:
             self._crossing.remote.watch(measured)
+
+    def _measure_together(self, crossing: "Crossing") -> None:
+        """Other servers tell their halves of latencies, in the system account."""
+        from headwater.edge.sharing.imports_info import RequestInfo
+        from headwater.edge.sharing.remote_latency import RemoteLatency
+
+        crossing.remote = RemoteLatency(self._node, RequestInfo(self._node))
+
+    def system_begins(self) -> None:
+        """Something answers in the system account from now on."""
+        if self._crossing is not None:
+            self._measure_together(self._crossing)
+            self._watch({})
 
     def imports_service(self, name: str, subject: str) -> bool:
         """Whether requests of an account on a literal subject go to another account."""

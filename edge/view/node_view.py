@@ -42,6 +42,8 @@ class NodeView(Protocol):
     accounts: dict[str, Account]
     authenticator: Authenticator
     system_account: str
+    has_system: bool
+    """Whether something answers in the system account."""
     jetstream: Any
     """NodeJetStream; None where it is off."""
     jetstream_switch: Any

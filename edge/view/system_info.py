@@ -97,7 +97,7 @@ def client_info(node: NodeView, conn: Any, *, stop_ns: int = 0) -> dict[str, Any
 
 def shown_system_account(node: NodeView) -> str:
     """The name of the system account; empty where the configuration has none."""
-    return "" if node.options.no_system_account else node.system_account
+    return node.system_account if node.has_system else ""
 
 
 def user_name(conn: Any) -> str:

@@ -680,7 +680,7 @@ def pool_size(options: ClusterOptions) -> int:
 
 def pinned_accounts(node: "NodeView") -> frozenset[str]:
     """Accounts that have a route of their own: those that are configured, and the system's."""
-    system = [] if node.options.no_system_account else [node.system_account]
+    system = [node.system_account] if node.has_system else []
     return frozenset((*node.options.cluster.accounts, *system))
 
 

@@ -29,6 +29,8 @@ STEPPED = [api("STREAM.LEADER.STEPDOWN.%", None), STEADY]
 LATER = api("CONSUMER.CREATE.%.C", {"stream_name": "%", "config": {
     "durable_name": "C", "ack_policy": "explicit", "deliver_policy": "by_start_sequence",
     "opt_start_seq": 4}})  # fmt: skip
+DURABLE = api("CONSUMER.CREATE.%.C", {"stream_name": "%", "config": {
+    "durable_name": "C", "ack_policy": "explicit"}})  # fmt: skip
 PULL: Step = {
     "do": "pull", "consumer": "C", "body": json.dumps({"batch": 5, "expires": SECOND // 4}),
 }  # fmt: skip
@@ -54,6 +56,11 @@ HISTORIES: dict[str, list[Step]] = {
     "a purge of a group that has stored nothing": [
         stream("CREATE", 3), STEADY, api("STREAM.PURGE.%", {}), INFO, publish(),
         api("STREAM.PURGE.%", {}), INFO,
+    ],
+    "a pull that waits while its stream is moved": [
+        stream("CREATE", 1, placement={"tags": ["all"]}), STEADY, DURABLE, STEADY,
+        {**PULL, "body": "2"}, {**api("ACCOUNT.STREAM.MOVE.@.%", None), "sys": False}, STEADY,
+        publish(), PULL,
     ],
     "what only the system account may ask": [api("SERVER.REMOVE", {})],
 }  # fmt: skip

@@ -195,3 +195,21 @@ def test_it_begins_again_while_it_ends(switched: Switched) -> None:
         switched.with_jetstream()
         until_seen(switched.info)
         assert link.api("STREAM.INFO.S")["state"]["messages"] == 100
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_it_brings_the_system_account_that_it_needs(name: str, tmp_path: Path) -> None:
+    """Where the configuration wants none; what answers there stays when JetStream ends."""
+    made = Switched(name, tmp_path)
+    without = "no_system_account: true\n"
+    made.path.write_text(without)
+    with made.server, Link(made.server.port) as link:
+        with pytest.raises(NoResponders):
+            link.request("$SYS.REQ.USER.INFO", b"")
+        said = made.load(f'{without}jetstream {{ store_dir: "{tmp_path}/store" }}\n')
+        assert "Reloaded: JetStream" in said
+        link.api("STREAM.CREATE.S", name="S", subjects=["s"])
+        assert b'"account":"$G"' in link.request("$SYS.REQ.USER.INFO", b"").payload
+        made.load(without)
+        until_seen(lambda: ENDED in made.server.log_path.read_text())
+        assert b'"account":"$G"' in link.request("$SYS.REQ.USER.INFO", b"").payload
