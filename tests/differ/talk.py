@@ -66,6 +66,11 @@ class Talk:
                 return False
         return self.pongs >= wanted
 
+    def until_messages(self, wanted: int, seconds: float) -> None:
+        """Read until that many messages came since `take`, or nothing comes for so long."""
+        while sum(frame.message for frame in self.seen) < wanted and self.read(seconds):
+            pass
+
     def until_quiet(self) -> None:
         """Read until nothing comes."""
         while self.read(QUIET_S):

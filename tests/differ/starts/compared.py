@@ -57,6 +57,8 @@ SHOWN = 300
 FULL = "-ERR 'maximum account active connections exceeded'"
 STILL_COUNTED_S = 2.0
 """So long the end of a connection may go unseen by its account."""
+ANSWER_S = 2.0
+"""So long JetStream may take to answer what was made."""
 PATIENCE_S = 10.0
 """So long a server may take to answer a PING."""
 
@@ -82,6 +84,7 @@ class Started:
         text = f'{wanted.text}http: "{HOST}:{self.http}"\n'
         self.server = Server(Recipe(name, command, text))
         self.wanted = wanted
+        self.has_jetstream = False
 
     def told(self) -> dict[str, Any]:
         """All that is compared, by name; the reason of a refusal alone when it does not start."""
@@ -93,6 +96,7 @@ class Started:
 
     def _running(self) -> dict[str, Any]:
         line = Line(self.server.port)
+        self.has_jetstream = bool(line.info and line.info.get("jetstream"))
         found: dict[str, Any] = {"INFO": pruned(line.info) if line.info else line.refused}
         line.close()
         for login in self.wanted.logins:
@@ -126,6 +130,9 @@ class Started:
             if not talk.until_pong(number + 1, PATIENCE_S):
                 break
             if number:
+                # What is made is answered when it is on the disk, which may be slow.
+                if self.has_jetstream:
+                    talk.until_messages(number + 2, ANSWER_S)
                 talk.until_quiet()
         talk.close()
         return sorted(_shown(each) for each in talk.take() if each.verb != "INFO")
