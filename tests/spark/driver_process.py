@@ -48,6 +48,22 @@ class Driver:
     def release(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
+    def hold_all(self) -> None:
+        """Let the process and all below it stand still."""
+        self._signal_all(signal.SIGSTOP)
+
+    def release_all(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        main = psutil.Process(self._process.pid)
+        for one in (main, *main.children(recursive=True)):
+            one.send_signal(number)
+
+    def wait(self) -> int:
+        """How it ends."""
+        return self._process.wait(END_S)
+
     def kill(self, with_jvm: bool) -> None:
         """SIGKILL for the Python process, and perhaps its JVM; what is left ends by itself."""
         family = psutil.Process(self._process.pid).children(recursive=True)

@@ -16,7 +16,7 @@ import pytest
 from bench.servers import free_port
 from headwater.spark.java import find_java
 from tests.spark.cluster.standalone import HOST, START_S, driver_environment
-from tests.spark.conftest import EVERY, start_server
+from tests.spark.conftest import EVERY, SERVER_KINDS, start_server
 from tests.waiting import until_seen
 
 CLIENT_S = 240
@@ -58,12 +58,12 @@ spark.stop()
 """
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(params=SERVER_KINDS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A server with a full stream S and an empty one T."""
     folder = tmp_path / "server"
     folder.mkdir()
-    running = start_server(folder, kind="headwater")
+    running = start_server(folder, kind=request.param)
 
     async def make(_: Any, js: Any) -> None:
         await js.add_stream(name="S", subjects=["s.>"])

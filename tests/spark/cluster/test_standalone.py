@@ -17,7 +17,7 @@ import pytest
 from headwater.spark.options import parse_options
 from headwater.spark.write.sink import HeadwaterWriter
 from tests.spark.cluster.standalone import StandaloneCluster, driver_environment, words_of
-from tests.spark.conftest import EVERY, Server, start_server
+from tests.spark.conftest import EVERY, SERVER_KINDS, Server, start_server
 from tests.spark.jobs.test_rollup import reading
 from tests.waiting import until_seen
 
@@ -38,10 +38,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClus
         yield running
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(scope="module", params=SERVER_KINDS)
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     """A server with a stream S."""
-    running = start_server(tmp_path_factory.mktemp("server"), kind="headwater")
+    running = start_server(tmp_path_factory.mktemp("server"), kind=request.param)
 
     async def make(_: Any, js: Any) -> None:
         await js.add_stream(name="S", subjects=["s.>"])
@@ -85,7 +87,7 @@ def counted(job: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("path", ["block", "wire"])
+@pytest.mark.parametrize("path", ["auto", "wire"])
 def test_every_row_is_read_when_an_executor_is_killed(
     cluster: StandaloneCluster, server: Server, tmp_path: Path, path: str
 ) -> None:

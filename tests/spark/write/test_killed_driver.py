@@ -101,7 +101,11 @@ def test_every_message_once_whenever_a_driver_is_killed(
         assert done * PER_BATCH < last_sequence(server) < (done + 1) * PER_BATCH
         assert len([path for path in batches.iterdir() if path.name.isdigit()]) == done
     copy(spark, server.url, driver_folder, PER_BATCH)
+    check_copies(server)
 
+
+def check_copies(server: Any) -> None:
+    """Each message of the sources is in the target once; then the ledger goes."""
     total = PER_SOURCE * len(SOURCES)
     assert last_sequence(server) == total
     copied = copies(server, total)
@@ -109,3 +113,27 @@ def test_every_message_once_whenever_a_driver_is_killed(
     assert ids == Counter(f"{name}:{n}" for name in SOURCES for n in range(1, PER_SOURCE + 1))
     assert all(payload == name.replace(":", " ").encode() for name, payload in copied)
     server.run(lambda connection, js: js.delete_stream(LEDGER))
+
+
+@slow
+@pytest.mark.timeout(5 * END_S)
+def test_a_driver_that_stood_still_finds_another_one_on_its_checkpoint(
+    server: Any, fill: Callable, spark: Any, driver_folder: Path
+) -> None:
+    """It has sent a part of its batch, the other one sends the rest, and then it goes on."""
+    fill_sources(server, fill)
+    fill("INTO", [], duplicate_window=0.1)
+    first = copying(server, driver_folder)
+    try:
+        stop_at(server, first, PER_BATCH // 4)
+        first.hold_all()
+        server.process.send_signal(signal.SIGCONT)
+        assert PER_BATCH // 4 <= last_sequence(server) < PER_BATCH
+        copy(spark, server.url, driver_folder, PER_BATCH)
+        first.release_all()
+        assert first.wait() != 0
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+        first.end()
+    assert "two queries must not use one checkpoint" in first.log
+    check_copies(server)
