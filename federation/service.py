@@ -149,10 +149,20 @@ class LeafService:
     def status(self) -> dict[str, Any]:
         """`leafs` as of /leafz, and the state of every remote."""
         return {
-            "leafs": self.links.status() if self.links is not None else [],
-            "remotes": [remote.status() for remote in self.remotes],
+            "leafs": self.shown_links("leafs", lists=True),
+            "remotes": self.shown_links("remotes"),
             "discovery": self.discovery.status() if self.discovery is not None else {},
         }
+
+    def shown_links(
+        self, kind: str, account: str = "", lists: bool = False
+    ) -> list[dict[str, Any]]:
+        """As of `LinkService`: leaf links, and remotes, which are dialled."""
+        if kind == "leafs" and self.links is not None:
+            return self.links.status(account, lists)
+        if kind == "remotes":
+            return [each.status() for each in self.remotes if account in ("", each.account)]
+        return []
 
 
 class OriginService:
@@ -217,7 +227,15 @@ class OriginService:
 
     def status(self) -> dict[str, Any]:
         """One record per mirror and source."""
-        return {"origins": self.drivers.status() if self.drivers is not None else []}
+        return {"origins": self.shown_links("origins")}
+
+    def shown_links(
+        self, kind: str, account: str = "", lists: bool = False
+    ) -> list[dict[str, Any]]:
+        """As of `LinkService`: mirrors and sources."""
+        if kind != "origins" or self.drivers is None:
+            return []
+        return [each for each in self.drivers.status() if account in ("", each["account"])]
 
 
 def leaf_services(options: Options) -> list[Service]:

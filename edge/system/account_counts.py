@@ -22,6 +22,10 @@ log = logging.getLogger("headwater.system")
 HEARTBEAT_S = 30.0
 """How often a count is told that has not changed."""
 
+ASK_S = 1.0
+"""Seconds for which servers that are new are gathered, before they are asked: a question goes to
+all servers, and when a cluster starts all are new."""
+
 LOST_S = 150.0
 """Seconds without a word after which a server counts as gone, and its sessions with it."""
 
@@ -70,6 +74,8 @@ class AccountCounts:
         self._remotes: dict[str, _Remote] = {}
         self._inbox = f"$SYS._INBOX_.{node.server_id}".encode()
         self._timer: asyncio.TimerHandle | None = None
+        self._asking: asyncio.TimerHandle | None = None
+        """New servers will be asked."""
 
     def start(self) -> None:
         """Listen, where there are other servers to listen to."""
@@ -90,8 +96,9 @@ class AccountCounts:
 
     def stop(self) -> None:
         """Listen no more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._asking):
+            if timer is not None:
+                timer.cancel()
         for sink in self._sinks:
             self._system.remove(sink)
         self._sinks.clear()
@@ -143,11 +150,17 @@ class AccountCounts:
             if len(self._remotes) >= SERVERS_MAX:
                 return None
             remote = self._remotes[server] = _Remote()
-            for account in list(self._node.accounts.values()):
-                if account.limits:
-                    self._ask(account)
+            if self._asking is None:
+                self._asking = self._node.loop.call_later(ASK_S, self._ask_all)
         remote.heard = self._node.loop.time()
         return remote
+
+    def _ask_all(self) -> None:
+        """Ask for all accounts that are in force here."""
+        self._asking = None
+        for account in list(self._node.accounts.values()):
+            if account.limits:
+                self._ask(account)
 
     def _forget(self, server: str) -> None:
         remote = self._remotes.pop(server, None)

@@ -185,7 +185,8 @@ class SystemService:
     ) -> None:
         account, name = subject.decode("utf-8", "replace").split(".")[3:5]
         if name == "CONNS":
-            if reply and account in self._node.accounts:
+            # As nats-server, who has nothing to say is silent.
+            if reply and self._node.sessions.registry.has_sessions(account):
                 self._publish_connection_count(reply, account, own=False)
             return
         self._responder.respond(

@@ -32,6 +32,17 @@ class EarlyService(Protocol):
 
 
 @runtime_checkable
+class LinkService(Protocol):
+    """A service that has links to other nodes."""
+
+    def shown_links(
+        self, kind: str, account: str = "", lists: bool = False
+    ) -> list[dict[str, Any]]:
+        """Links of a kind (`leafs`, `routes`, `remotes` or `origins`) as monitoring shows them,
+        perhaps those of one account. Their `lists` of subscriptions may be long."""
+
+
+@runtime_checkable
 class JetStreamPart(Protocol):
     """A service that JetStream is part of: it says who answers, and what is brought back."""
 

@@ -501,11 +501,16 @@ class LeafLinks:
 
     # --- facts ----------------------------------------------------
 
-    def status(self) -> list[dict[str, Any]]:
-        """One record per admitted link, with the fields of /leafz and `headwater` beside them."""
-        return [self._describe(conn) for conn in self.conns.values() if conn.ready]
+    def status(self, account: str = "", lists: bool = True) -> list[dict[str, Any]]:
+        """One record per admitted link, perhaps of one account, with the fields of /leafz and
+        `headwater` beside them; `lists` is whether its subscriptions are listed."""
+        return [
+            self._describe(conn, lists)
+            for conn in self.conns.values()
+            if conn.ready and account in ("", conn.account.name)
+        ]
 
-    def _describe(self, conn: LeafConn) -> dict[str, Any]:
+    def _describe(self, conn: LeafConn, lists: bool) -> dict[str, Any]:
         detail = self.detail(conn)
         peer = conn.session.peer
         return {
@@ -521,7 +526,7 @@ class LeafLinks:
             "in_bytes": conn.in_bytes,
             "out_bytes": conn.out_bytes,
             "subscriptions": len(conn.subs),
-            "subscriptions_list": [subject.decode("utf-8", "replace") for subject, _ in conn.subs],
+            **(_lists(conn) if lists else {}),
             "compression": conn.session.compression,
             "headwater": {
                 "domain": peer.domain,
@@ -542,6 +547,10 @@ class LeafLinks:
             self._sweeper = None
         for conn in list(self.conns.values()):
             conn.close(reason)
+
+
+def _lists(conn: LeafConn) -> dict[str, Any]:
+    return {"subscriptions_list": [name.decode("utf-8", "replace") for name, _ in conn.subs]}
 
 
 def tune(sock: socket.socket) -> None:

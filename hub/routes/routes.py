@@ -667,10 +667,11 @@ class Routes:
 
     # --- facts ---
 
-    def status(self) -> list[dict[str, Any]]:
-        """One record per route, in the fields of /routez."""
+    def status(self, lists: bool = True) -> list[dict[str, Any]]:
+        """One record per route, in the fields of /routez; `lists` is whether its subscriptions are
+        listed."""
         now_ns = self.node.kernel.monotonic_ns()
-        return [describe(conn, *self._started[conn.cid], now_ns) for conn in self._live]
+        return [describe(conn, *self._started[conn.cid], now_ns, lists) for conn in self._live]
 
 
 def pool_size(options: ClusterOptions) -> int:

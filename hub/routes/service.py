@@ -82,4 +82,12 @@ class RouteService:
 
     def status(self) -> dict[str, Any]:
         """`routes` as of /routez."""
-        return {"routes": self.routes.status() if self.routes is not None else []}
+        return {"routes": self.shown_links("routes", lists=True)}
+
+    def shown_links(
+        self, kind: str, account: str = "", lists: bool = False
+    ) -> list[dict[str, Any]]:
+        """As of `LinkService`: routes, which are no account's."""
+        if kind != "routes" or self.routes is None:
+            return []
+        return self.routes.status(lists)

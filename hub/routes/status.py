@@ -7,10 +7,12 @@ from headwater.hub.routes.route_conn import RouteConn
 from headwater.hub.routes.session import RouteSession, SubjectLists
 
 
-def describe(conn: RouteConn, started_ns: int, opened_ns: int, now_ns: int) -> dict[str, Any]:
+def describe(
+    conn: RouteConn, started_ns: int, opened_ns: int, now_ns: int, lists: bool
+) -> dict[str, Any]:
     """The fields of nats-server's /routez. `started_ns` is when the route began, since 1970; at
     `opened_ns` the monotonic clock began to count, which now says `now_ns`: setting the wall clock
-    does not change how long it is up or idle."""
+    does not change how long it is up or idle. `lists` is whether subscriptions are listed."""
     session: RouteSession = conn.session
     idle_ns = min(now_ns - opened_ns, conn.idle_ns)
     shown: dict[str, Any] = {
@@ -38,11 +40,12 @@ def describe(conn: RouteConn, started_ns: int, opened_ns: int, now_ns: int) -> d
             "in_bytes": conn.in_bytes,
             "out_bytes": conn.out_bytes,
             "subscriptions": len(conn.subs),
-            "subscriptions_list": [
-                subject.decode("utf-8", "replace") for _, subject, _, _ in conn.subs
-            ],
         }
     )
+    if lists:
+        shown["subscriptions_list"] = [
+            subject.decode("utf-8", "replace") for _, subject, _, _ in conn.subs
+        ]
     if session.account:
         shown["account"] = session.account
     shown["compression"] = session.shown_compression()

@@ -145,6 +145,10 @@ class Registry:
         """Names of the accounts that have sessions here."""
         return list(self._counts)
 
+    def has_sessions(self, account: str) -> bool:
+        """Whether an account has sessions here."""
+        return account in self._counts
+
     def elsewhere(self, account: Account, clients: int, leafs: int) -> None:
         """What an account has on other servers now; those who are too many by that are ended, the
         newest first. The other servers may do the same, and some will come back."""

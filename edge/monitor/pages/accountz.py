@@ -75,7 +75,7 @@ def account_info(node: NodeView, name: str) -> dict[str, Any]:
     account = node.accounts.get(name)
     if account is None:
         raise MonitorError(f"Account {name} does not exist")
-    leafs = sum(1 for leaf in links(node, "leafs") if leaf.get("account") == name)
+    leafs = len(links(node, "leafs", name))
     info: dict[str, Any] = {
         "account_name": name,
         "update_time": rfc3339(node.started_ns),

@@ -38,7 +38,7 @@ def account_stat(node: NodeView, name: str) -> dict[str, Any]:
     """One account that exists."""
     account = node.accounts[name]
     claims = node.authenticator.resolver.claims(name)
-    leafs = [leaf for leaf in links(node, "leafs") if leaf.get("account") == name]
+    leafs = links(node, "leafs", name)
     clients = node.observations.tally.traffic(name, list(node.sessions.conns.values()))
     leaf_in = _data(_sum(leafs, "in_msgs"), _sum(leafs, "in_bytes"))
     leaf_out = _data(_sum(leafs, "out_msgs"), _sum(leafs, "out_bytes"))

@@ -8,6 +8,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from headwater.edge.facts.version import VERSION
+from headwater.edge.monitor.pages.links import links
 from headwater.edge.ports.files import space_of
 from headwater.edge.view.node_view import NodeView
 
@@ -40,18 +41,18 @@ class EdgeFacts:
 
     def facts(self, node: NodeView) -> dict[str, Any]:
         """All of it, as of now. `backlog` is null while no mirror elsewhere was ever seen."""
-        links, origins = _links(node), _origins(node)
-        up = [link for link in links if link["state"] == "up"]
+        remotes, origins = _remotes(node), _origins(node)
+        up = [remote for remote in remotes if remote["state"] == "up"]
         bad = [origin for origin in origins if not origin["well"]]
         why = ""
         if not up:
-            why = _trouble(links)
+            why = _trouble(remotes)
         elif bad:
             why = f"stream {bad[0]['stream']} is {bad[0]['state']}"
         return {
             "name": node.server_name, "pid": os.getpid(), "version": VERSION,
             "up": len(up), "joined": bool(up) and not bad, "why": why,
-            "links": links, "streams": _shown_streams(node), "backlog": self._backlog(node),
+            "links": remotes, "streams": _shown_streams(node), "backlog": self._backlog(node),
             "origins": origins, "uptime": node.uptime_ns() / 1e9,
         }  # fmt: skip
 
@@ -115,16 +116,10 @@ def disk_of(folder: str) -> dict[str, int]:
     return {"free": found.f_bavail * found.f_frsize, "total": found.f_blocks * found.f_frsize}
 
 
-def _service(node: NodeView, name: str) -> Any:
-    return next((each for each in node.services if each.name == name), None)
-
-
-def _links(node: NodeView) -> list[dict[str, Any]]:
-    service = _service(node, "leafnodes")
-    status = service.status() if service is not None else {"remotes": [], "leafs": []}
-    open_links = {leaf["id"]: leaf for leaf in status["leafs"]}
+def _remotes(node: NodeView) -> list[dict[str, Any]]:
+    open_links = {leaf["id"]: leaf for leaf in links(node, "leafs")}
     found = []
-    for each in status["remotes"]:
+    for each in links(node, "remotes"):
         row = {key: each[key] for key in _LINK}
         if leaf := open_links.get(each["link"]):
             row |= {"rtt": leaf["rtt"], "compression": leaf["compression"]}
@@ -134,8 +129,7 @@ def _links(node: NodeView) -> list[dict[str, Any]]:
 
 
 def _origins(node: NodeView) -> list[dict[str, Any]]:
-    service = _service(node, "origins")
-    found = service.status()["origins"] if service is not None else []
+    found = links(node, "origins")
     return [{key: each.get(key) for key in _ORIGIN} for each in found[:STREAMS_MAX]]
 
 
@@ -153,8 +147,8 @@ def _shown_streams(node: NodeView) -> list[dict[str, Any]]:
     return found
 
 
-def _trouble(links: list[dict[str, Any]]) -> str:
-    if not links:
+def _trouble(remotes: list[dict[str, Any]]) -> str:
+    if not remotes:
         return "no leaf remote is configured"
-    first = links[0]
+    first = remotes[0]
     return first["last_error"] or f"the link to {first['url'] or 'the hub'} is {first['state']}"

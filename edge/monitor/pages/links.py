@@ -1,7 +1,7 @@
 """/leafz, /routez and /gatewayz: what services report of their links.
 
-A service's `status()` may hold `leafs` and `routes`: lists of entries in NATS's field names. For
-metrics it may hold `remotes` (links that are dialled) and `origins` (mirrors and sources).
+Of services that have links, `leafs` and `routes` have NATS's field names. For metrics there are
+`remotes` (links that are dialled) and `origins` (mirrors and sources).
 """
 
 from typing import Any
@@ -11,8 +11,7 @@ import msgspec
 from headwater.edge.facts.moments import rfc3339
 from headwater.edge.monitor.query import Query
 from headwater.edge.view.node_view import NodeView
-
-_SUBSCRIPTIONS = ("subscriptions_list", "subscriptions_list_detail")
+from headwater.edge.view.service import LinkService
 
 
 class LeafzOptions(msgspec.Struct, kw_only=True):
@@ -57,22 +56,21 @@ class GatewayzOptions(msgspec.Struct, kw_only=True):
         )
 
 
-def links(node: NodeView, kind: str) -> list[dict[str, Any]]:
-    """All entries of one kind that services of this node report."""
+def links(
+    node: NodeView, kind: str, account: str = "", *, lists: bool = False
+) -> list[dict[str, Any]]:
+    """All entries of one kind that services of this node report, as of `LinkService`."""
     found: list[dict[str, Any]] = []
     for service in node.services:
-        found.extend(service.status().get(kind, []))
+        if isinstance(service, LinkService):
+            found.extend(service.shown_links(kind, account, lists))
     return found
 
 
 def leafz(node: NodeView, options: LeafzOptions | None = None) -> dict[str, Any]:
     """Leaf connections."""
     wanted = options or LeafzOptions()
-    leafs = [
-        _without_subscriptions(leaf, keep=wanted.subscriptions)
-        for leaf in links(node, "leafs")
-        if wanted.account in ("", leaf.get("account"))
-    ]
+    leafs = links(node, "leafs", wanted.account, lists=wanted.subscriptions)
     return {
         "server_id": node.server_id,
         "now": rfc3339(node.kernel.wall_ns()),
@@ -84,9 +82,7 @@ def leafz(node: NodeView, options: LeafzOptions | None = None) -> dict[str, Any]
 def routez(node: NodeView, options: RoutezOptions | None = None) -> dict[str, Any]:
     """Routes to the other nodes of the cluster."""
     wanted = options or RoutezOptions()
-    routes = [
-        _without_subscriptions(route, keep=wanted.subscriptions) for route in links(node, "routes")
-    ]
+    routes = links(node, "routes", lists=wanted.subscriptions)
     return {
         "server_id": node.server_id,
         "server_name": node.server_name,
@@ -104,7 +100,3 @@ def gatewayz(node: NodeView, options: GatewayzOptions | None = None) -> dict[str
         "outbound_gateways": {},
         "inbound_gateways": {},
     }
-
-
-def _without_subscriptions(link: dict[str, Any], *, keep: bool) -> dict[str, Any]:
-    return link if keep else {k: v for k, v in link.items() if k not in _SUBSCRIPTIONS}

@@ -343,6 +343,25 @@ async def test_connections_are_counted_on_request(node: Node, system: Client) ->
     await client.close()
 
 
+@pytest.mark.parametrize("kind", ["headwater", "nats-server"])
+async def test_who_has_no_connections_of_an_account_is_silent(kind: str) -> None:
+    """Questions are for all servers, and answers for the one that asks."""
+    names = ("SYS", "A", "B")
+    users = "".join(f"{n} {{ users: [ {{ user: {n.lower()}, password: pw }} ] }}\n" for n in names)
+    command = (program(kind), "serve") if kind == "headwater" else (program(kind),)
+    config = f"accounts {{\n{users}}}\nsystem_account: SYS\n"
+    with Server(Recipe(kind, command, config)) as server:
+        url = f"nats://{{}}:pw@127.0.0.1:{server.port}"
+        system, client = await nats.connect(url.format("sys")), await nats.connect(url.format("a"))
+        answers = await system.subscribe("answers")
+        for account in ("B", "A"):
+            await system.publish(f"$SYS.REQ.ACCOUNT.{account}.CONNS", b"", "answers")
+        first = json.loads((await answers.next_msg(timeout=5)).data)
+        assert (first["acc"], first["conns"]) == ("A", 1)
+        for each in (system, client):
+            await each.close()
+
+
 async def _silent(error: Exception) -> None:
     """nats-py logs errors that nobody takes."""
 
