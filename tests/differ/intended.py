@@ -116,6 +116,8 @@ HISTORIES = {
     "nats-server counts it when it comes, until it is asked for the consumer",
     "refused, then purged": "what was refused is due at once. nats-server forgets so at a purge, "
     "and sends it when its ack is due",
+    "name of a folder": "a consumer without durable_name may have a longer name, in a file "
+    "store as in memory; nats-server has a folder for each, which cannot be called so",
     "up to more": "messages up to a sequence that was not given out yet are all. nats-server finds "
     "none in a file, and all in memory",
     "counted before the wait": "a message that waits for its time in a replay waits. nats-server "
@@ -165,6 +167,7 @@ UNSENT = "-ERR (\"'Invalid Publish Subject'\",)"
 NO_WAIT_ENDS = re.compile(
     r"404 No Messages|408 Request Timeout|\\r\\nNats-Pending-(Messages|Bytes): -?\d+"
 )
+FOLDER_NAME_MAX = 255
 _NAMED = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]|\\u00([01][0-9a-f]|7f)", re.IGNORECASE)
 _UNSTORED = re.compile(r'"error": \{"code": 503, "description": "a message could not be [^}]*\}, ')
 _UNANSWERED = re.compile(r'"error": \{"code": 503, "description": "nobody answers on [^}]*\}, ')
@@ -235,6 +238,9 @@ def _intended(steps: list[dict[str, Any]], number: int, ours: Any, theirs: Any) 
         return "end of a batch"
     if _one_answer_more(ours, theirs) and _repeats_in_a_batch(done):
         return "repeated in a batch"
+    folder = len(steps[number].get("subject", "").rpartition(".")[2]) > FOLDER_NAME_MAX
+    if folder and '"err_code": 10012' in "".join(theirs) and '"config"' in "".join(ours):
+        return "name of a folder"
     if '"up_to_seq"' in str(steps[number]) and "404 No Results" in "".join(theirs):
         return "up to more"
     if _before_the_wait(done, ours, theirs):
