@@ -643,4 +643,5 @@ class GroupStore:
         """Close the small files; the node's store is closed by who opened it."""
         for group in list(self._spilled):
             self.let_go(group)
+        self.hard.close()
         self.files.close()

@@ -107,12 +107,14 @@ class HardStateFile:
         return self._next - 1
 
     def erase(self, group: int) -> None:
-        """A group is gone; its copies are free when this is synced."""
-        location = self.locations.pop(group, None)
-        self.found.pop(group, None)
+        """A group is gone; its copies are free when this is synced. Raises OSError; it is to be
+        called again then."""
+        location = self.locations.get(group)
         if location is not None:
             self.disk.write(NAME, 2 * location.number * COPY_BYTES, bytes(2 * COPY_BYTES))
+            del self.locations[group]
             self._free.append(location.number)
+        self.found.pop(group, None)
 
     def sync(self) -> None:
         self.disk.sync(NAME)

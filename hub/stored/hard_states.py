@@ -5,6 +5,7 @@ Writes are numbered. One sync in the background makes all of them durable that w
 began. Where a sync fails another one says nothing, so the file is made again from what can be read.
 """
 
+import asyncio
 import errno
 import logging
 from collections import deque
@@ -37,6 +38,7 @@ class HardStates:
         self._node = node
         self._busy = False
         self._bad = False
+        self._renewal: asyncio.TimerHandle | None = None
         self._waits: deque[tuple[int, Callable[[BaseException | None], None]]] = deque()
         self._last = {group: replace(hard, commit=0) for group, hard in self.file.found.items()}
 
@@ -55,7 +57,7 @@ class HardStates:
             self._last[group] = what
 
     def erase(self, group: int) -> None:
-        """A group is gone. Raises OSError."""
+        """A group is gone. Raises OSError; it is to be called again then."""
         self.file.erase(group)
         self._last.pop(group, None)
         self.written += 1
@@ -116,9 +118,15 @@ class HardStates:
         self._bad = True
         for _, call in self._waits:
             call(error)
-        self._node.kernel.loop.call_later(RETRY_SECONDS, self._renew)
+        self._renewal = self._node.kernel.loop.call_later(RETRY_SECONDS, self._renew)
+
+    def close(self) -> None:
+        """Try nothing again: the next start has the same folder."""
+        if self._renewal is not None:
+            self._renewal.cancel()
 
     def _renew(self) -> None:
+        self._renewal = None
         try:
             self._disk.make_again(NAME)
         except OSError as error:

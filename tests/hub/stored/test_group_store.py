@@ -1,5 +1,7 @@
 """Raft groups in a node's store: what a start finds after stops, power cuts and damage."""
 
+import errno
+import os
 from dataclasses import replace
 
 import pytest
@@ -201,4 +203,29 @@ def test_a_group_begins_when_its_disk_has_room_again() -> None:
     assert released == ["the next"]
     node.disk.capacity = 0
     node.loop.run_until(lambda: "group 2" in released)
+    assert node.errors == []
+
+
+def test_nothing_is_promised_before_the_hard_state_is_durable() -> None:
+    """That the log is says nothing of a vote."""
+    node = StoredNode().open(first=True)
+    node.step()
+    raft, promised = node.raft(), list[int]()
+    node.store.on_synced = promised.append
+
+    def refuse(what: str, path: str) -> None:
+        if what == "sync" and "raft.hard" in path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    node.disk.watch = refuse
+    while not raft.vote:
+        node.multi_raft.touch(raft)
+        node.multi_raft.tick(0)
+    write_set = node.multi_raft.ready()
+    assert any(ready.hard_state is not None for _, ready in write_set.groups)
+    node.take(write_set)
+    node.settle()
+    assert promised == []
+    node.disk.watch = None
+    node.loop.run_until(lambda: promised == [write_set.number])
     assert node.errors == []

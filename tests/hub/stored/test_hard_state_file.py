@@ -30,6 +30,15 @@ def test_the_newest_copies_are_found(kind: str, tmp_path: Path) -> None:
     assert again.digest() == made.digest()
 
 
+def test_what_is_written_after_a_start_is_the_newest(tmp_path: Path) -> None:
+    begin(tmp_path)
+    for hard in (THIRD, FIRST, SECOND):
+        again = HardStateFile(DirectoryDisk(tmp_path))
+        again.write(7, hard)
+        again.sync()
+        assert HardStateFile(DirectoryDisk(tmp_path)).found == {7: hard, 8: THIRD}
+
+
 def test_any_flipped_bit_raises_a_suspicion_and_gives_out_nothing_wrong(tmp_path: Path) -> None:
     begin(tmp_path)
     whole = (tmp_path / NAME).read_bytes()
