@@ -1,9 +1,11 @@
 """Commands beside `serve`; each imports what it needs when it runs."""
 
 import importlib
+from typing import Any
 
 import click
 
+from headwater.deploy.interrupted import Interrupted
 from headwater.edge.facts.version import NATS_LEVEL, VERSION
 
 ELSEWHERE = {
@@ -19,6 +21,13 @@ ELSEWHERE = {
 
 class LazyGroup(click.Group):
     """A group that loads what is `ELSEWHERE` only when named."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. An interrupt is no answer of it: many say something by status 1."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""

@@ -24,6 +24,10 @@ def main() -> None:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
+    except KeyboardInterrupt:
+        # While modules were loaded: nothing was begun.
+        print("\ninterrupted", file=sys.stderr)
+        leave(128 + _signal.SIGINT)
     except BrokenPipeError:
         # Whoever read our output has read enough.
         os._exit(128 + _signal.SIGPIPE)

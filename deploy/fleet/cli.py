@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from headwater.deploy.fleet.bundling.bundler import MACHINES, PYTHONS, CannotBundle
+from headwater.deploy.interrupted import Interrupted
 
 HERE = platform.machine()
 PYTHON_HERE = ".".join(platform.python_version_tuple()[:2])
@@ -189,6 +190,8 @@ def listing(**words: Any) -> None:
     seen = look_at(_request(words), look_job)
     rows = as_rows(seen.results, seen.facts)
     click.echo(json.dumps({"hosts": rows}) if words.get("as_json") else table(rows))
+    if seen.interrupted:
+        raise Interrupted
     raise SystemExit(0 if all(row["joined"] for row in rows) else 3)
 
 
@@ -207,10 +210,12 @@ def doctor(archive: str, **words: Any) -> None:
         for host, result in zip(seen.hosts, seen.results, strict=True)
         for finding in checks.examine(host, result, seen.facts.get(host.name))
     ]
-    if archive:
+    if archive and not seen.interrupted:
         checks.write_archive(Path(archive), findings, seen.facts, seen.logs)
     if words.get("as_json"):
         click.echo(json.dumps({"findings": [each._asdict() for each in findings]}))
     else:
         click.echo(checks.show(findings))
+    if seen.interrupted:
+        raise Interrupted("no archive was written" if archive else "")
     raise SystemExit(3 if any(each.state == checks.BAD for each in findings) else 0)

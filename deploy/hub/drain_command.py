@@ -5,12 +5,14 @@ import time
 
 import click
 
+from headwater.deploy.interrupted import Interrupted
 from headwater.edge.wire.client import Client, NoResponders
 from headwater.edge.wire.login import Login
 from headwater.edge.wire.message import WireError
 from headwater.security.errors import SecurityError
 
 PAUSE_S = 0.1
+GOES_ON = "%s goes on if it was asked already; headwater hub drain %s --undo takes that back"
 
 
 @click.command()
@@ -41,6 +43,8 @@ def drain(
             while left and not undo and time.monotonic() < deadline:
                 time.sleep(PAUSE_S)
                 left = _ask(client, node, undo)
+    except KeyboardInterrupt:
+        raise Interrupted("" if undo else GOES_ON % (node, node)) from None
     except NoResponders as error:
         raise click.ClickException(
             f"{server} has no such order for this user: log in as one of the system account "

@@ -50,7 +50,10 @@ def fleet(
             click.echo(json.dumps({"gateways": rows}) if as_json else table(rows))
         if not watch:
             raise SystemExit(0 if all(row["state"] == LIVE for row in rows) else UNHEALTHY)
-        time.sleep(WATCH_S)
+        try:
+            time.sleep(WATCH_S)
+        except KeyboardInterrupt:
+            raise SystemExit(0) from None
 
 
 HEAD = ("gateway", "state", "version", "slot", "seen", "backlog", "disk free", "clock", "")

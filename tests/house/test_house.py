@@ -44,7 +44,7 @@ ROOMS = {
         errors credentials java home options tables wire read write source session check cluster
         jobs . autoload
     """,
-    "deploy": "console demo fleet gateway hub keys store .",
+    "deploy": "console interrupted demo fleet gateway hub keys store .",
     "deploy/fleet": "device bundling pyz flash .",
     "federation": "dialling leaf origins .",
     "hub": "raft . routes stored cluster streams meta api node enrolment",

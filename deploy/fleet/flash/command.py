@@ -126,19 +126,20 @@ class Seen(NamedTuple):
     results: list[HostResult]
     facts: dict[str, Any]
     logs: dict[str, str]
+    interrupted: bool
+    """Then some were not looked at to the end."""
 
 
 def look_at(request: Request, job: Job, with_logs: bool = False) -> Seen:
     """Look at all chosen hosts, and change nothing."""
     prepared = prepare(request, False)
+    interrupted = Interrupted()
 
     async def look() -> Seen:
         with PhaseBoard(len(prepared.hosts), quiet=True) as board:
             task = task_of(request, prepared, board)
             task.with_logs = with_logs
-            found = await run_all(
-                task, prepared.hosts, job, request.concurrency, Interrupted()
-            )
-            return Seen(prepared.hosts, found, task.seen, task.logs)
+            found = await run_all(task, prepared.hosts, job, request.concurrency, interrupted)
+            return Seen(prepared.hosts, found, task.seen, task.logs, interrupted.came)
 
     return asyncio.run(look())
