@@ -15,6 +15,7 @@ from headwater.edge.broker.imports.imports_plan import Plan
 from headwater.edge.conf.options import ImportOptions
 from headwater.edge.conf.shares.import_cycles import ImportWays
 from headwater.edge.conf.shares.import_subjects import check_subjects
+from headwater.edge.kernel.wall_window import FOR_EVER
 from headwater.edge.subjects.transform import TransformError
 from headwater.security import jwt
 from headwater.security.claims import (
@@ -199,6 +200,29 @@ def test_a_plan_that_is_kept_is_a_plan_from_the_beginning(
         plan = kept.plan(server(held), at)
         assert plan == ClaimsPlan().plan(server(held), at)
         assert imports(plan) == plainly(held, at)
+
+
+def test_a_plan_follows_the_time_of_day() -> None:
+    """Whatever else is as it was; a clock may be set back, too."""
+    a, b = NAMES[:2]
+    takes = {
+        limits: Import(account=b, subject="a.>", type="service", local_subject=f"l.{at}.>")
+        for at, limits in enumerate(((15, 0), (0, 15), (25, 0), (0, 25)))
+    }
+    for limits, item in takes.items():
+        item.token = TOKENS[1, 0, "a.>", "service", limits]
+    offers = [Export(subject="a.>", type="service", token_req=True)]
+    held = {
+        a: AccountClaims(sub=a, nats=AccountBody(imports=list(takes.values()))),
+        b: AccountClaims(sub=b, nats=AccountBody(exports=offers)),
+    }
+    kept = ClaimsPlan()
+    windows = {11.0: (0, 15), 15.0: (15, 25), 20.0: (15, 25), 30.0: (25, FOR_EVER)}
+    for now_s in (11.0, 15.0, 30.0, 20.0, 11.0, 30.0):
+        plan = kept.plan(server(held), now_s)
+        assert imports(plan) == plainly(held, now_s)
+        assert len(plan[a].imports) == 2
+        assert kept.window() == windows[now_s]
 
 
 def test_a_ring_that_opens_and_closes() -> None:

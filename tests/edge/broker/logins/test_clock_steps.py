@@ -8,6 +8,7 @@ import pytest
 
 from bench.faults.set_clock import SetClock
 from bench.servers import Server
+from tests.measuring import slowness
 from tests.operator_realm import Raw, Realm, User, recipe
 from tests.waiting import until_seen
 
@@ -55,13 +56,16 @@ def test_a_session_ends_when_its_token_does_by_a_clock_that_was_set(clock: SetCl
 
 def test_a_clock_that_is_set_back_ends_no_session_early(clock: SetClock) -> None:
     realm = Realm()
+    # A server is started, and has admitted, before the end of the first.
+    lasts = int(2 * slowness(time.monotonic)) + 1
     now = int(time.time())
-    kept = realm.user(exp=now + 2)
+    kept = realm.user(exp=now + lasts)
     with Server(recipe("headwater", realm.config())) as server:
         one = entered(server, kept)
         clock.set(-DAY)
         # By the clock that counts now, this one ends, and behind where the first one would have.
-        last = entered(server, realm.user(exp=now + 4 - DAY))
+        last = entered(server, realm.user(exp=now + 2 * lasts - DAY))
+        last.socket.settimeout(60 + 2 * lasts)
         assert last.rest() == ENDED
         assert one.send() == []
         clock.set(0)
