@@ -310,6 +310,11 @@ def _moved_on(steps: list[dict[str, Any]], ours: list[str], theirs: list[str]) -
     others = _without_deliveries(before, ours)
     if others != ours and others == theirs and LEAVES.search(str(steps)):
         return "all before it"
+    flowing = _consumers(steps, '"ack_policy": "flow_control"')
+    quiet = [[one for one in each if "Idle Heartbeat" not in one] for each in (ours, theirs)]
+    others, rest = (_without_deliveries(flowing, each) for each in quiet)
+    if others == rest and quiet[0] != quiet[1] and flowing and LEAVES.search(str(steps)):
+        return "all before it"
     paced = _consumers(steps, '"backoff": ')
     if paced and DELAYED.search(str(steps)):
         left = [_without_deliveries(paced, lines) for lines in (ours, theirs)]

@@ -24,6 +24,8 @@ def told(**fields: Any) -> str:
 
 
 STREAM = api("STREAM.CREATE.%", {"name": "%"})
+LAST = api("STREAM.CREATE.%", {"name": "%", "max_msgs_per_subject": 2})
+FLOWING = made("C", ack_policy="flow_control")
 INTEREST = api("STREAM.UPDATE.%", {"name": "%", "retention": "interest"})
 ORIGINAL = made("C", replay_policy="original")
 LATE = made("C", opt_start_seq=9)
@@ -153,6 +155,12 @@ CASES: dict[str, tuple[list[Step], str, str, str]] = {
     "a delay with a backoff": ([STREAM, PACED, LATER], delivery("C", 0), "", "delay and a backoff"),
     "a delay of another": ([STREAM, PACED, LATER], delivery("D", 0), "", ""),
     "an earlier one is sent again": ([STREAM, ALL, DELETE], delivery("C", 0), "", "all before it"),
+    "one more is sent for all that a flow acknowledges": ([LAST, FLOWING, DELETE],
+        delivery("C", 1), delivery("C", 0) + "\n" + delivery("C", 0), "all before it"),
+    "one more is sent of a flow that nothing left": ([STREAM, FLOWING],
+        delivery("C", 1), delivery("C", 0) + "\n" + delivery("C", 0), ""),
+    "one more is sent of another than a flow": ([LAST, FLOWING, DELETE],
+        delivery("D", 1), delivery("D", 0) + "\n" + delivery("D", 0), ""),
     "nothing left the stream": ([STREAM, ALL], delivery("C", 0), "", ""),
     "a delay without a backoff": ([STREAM, FULL, LATER], delivery("C", 0), "", ""),
     "what left behind a last filter": (TAKEN, state("C", 1), state("C", 0), "last filter"),
