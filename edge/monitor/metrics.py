@@ -12,6 +12,7 @@ from headwater.edge.facts.version import NATS_LEVEL, VERSION
 from headwater.edge.monitor.pages import jsz
 from headwater.edge.monitor.pages.links import links
 from headwater.edge.monitor.pages.varz import varz
+from headwater.edge.monitor.steps import Steps, at_once
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView
@@ -65,6 +66,11 @@ class Page:
 
 def metrics(node: "NodeView") -> str:
     """Everything there is to measure on a node."""
+    return at_once(metrics_steps(node))
+
+
+def metrics_steps(node: "NodeView") -> Steps[str]:
+    """The same in steps."""
     page = Page()
     build = {
         "version": VERSION,
@@ -76,14 +82,14 @@ def metrics(node: "NodeView") -> str:
     page.add("headwater_build_info", 1, build)
     _add_varz(page, node)
     if node.jetstream is not None:
-        _add_jetstream(page, node)
-        if node.jetstream.cluster_view is not None:
-            _add_cluster(page, node)
+        yield from _add_jetstream(page, node)
+    if node.jetstream is not None and node.jetstream.cluster_view is not None:
+        yield from _add_cluster(page, node)
     _add_links(page, node)
     return page.text()
 
 
-def _add_cluster(page: Page, node: "NodeView") -> None:
+def _add_cluster(page: Page, node: "NodeView") -> Steps[None]:
     """The Raft groups of a node: the meta group, and one for each replicated stream."""
     server = {"server_id": node.server_name}
     groups = node.jetstream.cluster_view.numbers()
@@ -93,6 +99,7 @@ def _add_cluster(page: Page, node: "NodeView") -> None:
     for names, samples in groups:
         for name, value in samples.items():
             page.add(f"headwater_raft_{name}", value, {**server, **names})
+        yield
 
 
 def _add_links(page: Page, node: "NodeView") -> None:
@@ -141,11 +148,13 @@ def _add_varz(page: Page, node: "NodeView") -> None:
     page.add("jetstream_server_jetstream_disabled", int(not jetstream), disabled)
 
 
-def _add_jetstream(page: Page, node: "NodeView") -> None:
+def _add_jetstream(page: Page, node: "NodeView") -> Steps[None]:
     options = jsz.JszOptions(
         accounts=True, streams=True, consumer=True, config=True, limit=-1, stream_leader_only=True
     )
-    answer = jsz.jsz(node, options)
+    answer = yield from jsz.jsz_steps(node, options)
+    if "config" not in answer:
+        return
     labels = {
         "server_id": node.server_id,
         "server_name": node.server_name,
@@ -162,8 +171,8 @@ def _add_jetstream(page: Page, node: "NodeView") -> None:
     }
     _add_all(page, "jetstream_server", server, labels)
     for account in answer.get("account_details", []):
-        _add_account(page, node, account, labels)
-    storage = node.jetstream.storage
+        yield from _add_account(page, node, account, labels)
+    storage = node.jetstream.storage if node.jetstream is not None else None
     if storage is not None:
         for name, value in storage.numbers().items():
             page.add(f"headwater_storage_{name}", value, {"server_id": node.server_name})
@@ -177,9 +186,14 @@ def _add_all(page: Page, prefix: str, samples: dict[str, float], labels: Labels)
         page.add(f"{prefix}_{name}", value, labels)
 
 
-def _add_account(page: Page, node: "NodeView", account: dict[str, Any], server: Labels) -> None:
+def _add_account(
+    page: Page, node: "NodeView", account: dict[str, Any], server: Labels
+) -> Steps[None]:
     labels = {**server, "account": account["name"], "account_id": account["id"]}
-    limits = jsz.enabled_accounts(node)[account["id"]].tiers.flat
+    js = jsz.enabled(node, account["id"])
+    if js is None:
+        return
+    limits = js.tiers.flat
     samples = {
         "max_memory": limits.max_memory,
         "max_storage": limits.max_storage,
@@ -189,6 +203,7 @@ def _add_account(page: Page, node: "NodeView", account: dict[str, Any], server: 
     _add_all(page, "jetstream_account", samples, labels)
     for stream in account.get("stream_detail", []):
         _add_stream(page, node, stream, labels)
+        yield
 
 
 def _add_stream(page: Page, node: "NodeView", stream: dict[str, Any], account: Labels) -> None:
@@ -211,7 +226,8 @@ def _add_stream(page: Page, node: "NodeView", stream: dict[str, Any], account: L
     }
     _add_all(page, "jetstream_stream", samples, labels)
     allocated = jsz.allocated_bytes(node, account["account"], stream["name"])
-    page.add("headwater_stream_allocated_bytes", allocated, labels)
+    if allocated is not None:
+        page.add("headwater_stream_allocated_bytes", allocated, labels)
     if state.get("lost"):
         page.add("headwater_stream_lost_messages", len(state["lost"]["msgs"]), labels)
     origins = [("mirror", stream["mirror"])] if stream.get("mirror") else []

@@ -1,18 +1,19 @@
 """What each monitoring path answers; independent of the HTTP library."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from headwater.edge.monitor.debugging import expvarz
 from headwater.edge.monitor.errors import MonitorError
-from headwater.edge.monitor.metrics import CONTENT_TYPE, metrics
+from headwater.edge.monitor.metrics import CONTENT_TYPE, metrics_steps
 from headwater.edge.monitor.pages import accountz, accstatz, connz, healthz, jsz, links, subsz, varz
 from headwater.edge.monitor.pages.edgez import edgez
 from headwater.edge.monitor.pages.index import index_page
 from headwater.edge.monitor.pages.stacksz import stacksz
 from headwater.edge.monitor.query import Query
+from headwater.edge.monitor.steps import PageMaker, Steps
 
 if TYPE_CHECKING:
     from headwater.edge.view.node_view import NodeView
@@ -31,7 +32,7 @@ class Reply(NamedTuple):
     content_type: str
 
 
-Page = Callable[["NodeView", Query], Reply]
+Page = Callable[["NodeView", Query], Reply | Steps[Reply]]
 
 
 def _indented(value: dict[str, Any]) -> Reply:
@@ -42,6 +43,14 @@ def _health(node: "NodeView", query: Query) -> Reply:
     answer = healthz.healthz(node, healthz.HealthzOptions.from_query(query))
     status = answer.pop("status_code")
     return Reply(status, msgspec.json.encode(answer), JSON)
+
+
+def _jsz(node: "NodeView", query: Query) -> Steps[Reply]:
+    return _indented((yield from jsz.jsz_steps(node, jsz.JszOptions.from_query(query))))
+
+
+def _metrics(node: "NodeView", query: Query) -> Steps[Reply]:
+    return Reply(200, (yield from metrics_steps(node)).encode(), CONTENT_TYPE)
 
 
 def _cluster(node: "NodeView") -> Any:
@@ -67,7 +76,7 @@ PAGES: dict[str, Page] = {
     "/accstatz": lambda node, query: _indented(
         accstatz.accstatz(node, accstatz.AccstatzOptions.from_query(query))
     ),
-    "/jsz": lambda node, query: _indented(jsz.jsz(node, jsz.JszOptions.from_query(query))),
+    "/jsz": _jsz,
     "/leafz": lambda node, query: _indented(
         links.leafz(node, links.LeafzOptions.from_query(query))
     ),
@@ -88,18 +97,19 @@ PAGES: dict[str, Page] = {
         {"memstats": expvarz(node.observations.process.memory())["memstats"]}
     ),
     "/stacksz": lambda node, query: Reply(200, stacksz().encode(), TEXT),
-    "/metrics": lambda node, query: Reply(200, metrics(node).encode(), CONTENT_TYPE),
+    "/metrics": _metrics,
 }
 PAGES["/subscriptionsz"] = PAGES["/subsz"]
 
 
-def render(node: "NodeView", path: str, query: Query) -> Reply:
+async def render(node: "NodeView", path: str, query: Query, maker: PageMaker) -> Reply:
     """The answer to a request for `path`, which is below the base path."""
     page = PAGES.get(path)
     if page is None:
         return Reply(NOT_FOUND, b"404 page not found\n", TEXT)
     node.observations.http_requests[path] += 1
     try:
-        return page(node, query)
+        made = page(node, query)
+        return await maker.make(made) if isinstance(made, Generator) else made
     except MonitorError as error:
         return Reply(error.status, str(error).encode(), TEXT)

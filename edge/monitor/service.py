@@ -12,6 +12,7 @@ from headwater.edge.conf.options import Options
 from headwater.edge.monitor.pages.edgez import facts_of
 from headwater.edge.monitor.query import Query
 from headwater.edge.monitor.routes import JSON, TEXT, Reply, render
+from headwater.edge.monitor.steps import PageMaker
 from headwater.edge.monitor.visitors import Answer, Visitors
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class MonitorService:
         self._addresses: list[tuple[str, str, int]] = []
         self._doors: list[tuple[Listener, Any]] = []
         self._visitors: Any = None
+        self._maker: PageMaker
         self._early: Any = None
         self._recording: Any = None
 
@@ -50,6 +52,7 @@ class MonitorService:
         self._stop_early()
         if not self._doors:
             self._bind(node)
+        self._maker = PageMaker(node.kernel.monotonic_ns)
         self._visitors = Visitors(node.loop, self._answer)
         for listener, _ in self._doors:
             listener.start()
@@ -87,7 +90,7 @@ class MonitorService:
         log.info("Starting %s monitor on %s:%d", scheme, host, listener.port)
         self._addresses.append((scheme, host, listener.port))
 
-    def _answer(self, path: str, parameters: dict[str, str]) -> Answer:
+    async def _answer(self, path: str, parameters: dict[str, str]) -> Answer:
         if self._base:
             if path != self._base and not path.startswith(self._base + "/"):
                 path = "/nowhere"
@@ -95,7 +98,7 @@ class MonitorService:
                 path = path[len(self._base) :]
         path = "/" + path.lstrip("/")
         try:
-            reply = render(self._node, path, Query(parameters))
+            reply = await render(self._node, path, Query(parameters), self._maker)
         except Exception:
             log.exception(
                 "a monitoring request for %s failed; it is answered with 500; report this fault",

@@ -1,8 +1,9 @@
 """Answers to `$SYS.REQ.*`: monitoring and small commands over NATS itself."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,6 +14,7 @@ from headwater.edge.monitor import debugging
 from headwater.edge.monitor.errors import FilteredError, MonitorError
 from headwater.edge.monitor.pages import accountz, accstatz, connz, healthz, jsz, links, subsz, varz
 from headwater.edge.monitor.pages.statsz import statsz
+from headwater.edge.monitor.steps import PageMaker, Steps
 from headwater.edge.view.encodings import accepted, encoded
 from headwater.edge.view.node_view import NodeView
 from headwater.edge.view.system_info import ServerInfo
@@ -130,9 +132,9 @@ def _raftz(node: NodeView, options: RaftzOptions) -> dict[str, Any]:
     return {} if view is None else view.raftz(options.account, options.group)
 
 
-def _jsz(node: NodeView, options: jsz.JszOptions) -> dict[str, Any]:
+def _jsz(node: NodeView, options: jsz.JszOptions) -> Steps[dict[str, Any]]:
     try:
-        return jsz.jsz(node, options)
+        return (yield from jsz.jsz_steps(node, options))
     except FilteredError:
         raise SkipError from None
 
@@ -177,10 +179,31 @@ def account_answer(node: NodeView, account: str, name: str, payload: bytes) -> A
         leafs.account = account
         return links.leafz(node, leafs)
     if name == "JSZ":
-        return jsz.account_detail(node, account, _decode(payload, jsz.JszOptions))
+        return jsz.detail_steps(node, account, _decode(payload, jsz.JszOptions))
     if name == "INFO":
         return accountz.account_info(node, account)
     raise SkipError
+
+
+@contextlib.contextmanager
+def _refusals(body: dict[str, Any], answer: Answer) -> Iterator[None]:
+    """What `answer` raises becomes the body's error; nothing where there is nothing to say."""
+    try:
+        yield
+    except SkipError:
+        body.clear()
+    except MonitorError as error:
+        if answer not in COMMANDS.values():
+            body["data"] = None
+        body["error"] = {"code": SERVER_ERROR, "description": str(error)}
+    except msgspec.MsgspecError as error:
+        body["error"] = {"code": BAD_REQUEST, "description": str(error)}
+    except Exception:
+        name = getattr(answer, "__name__", repr(answer))
+        log.exception(
+            "a system request (%s) failed; it is answered with an error; report this fault", name
+        )
+        body["error"] = {"code": SERVER_ERROR, "description": "internal error, see the log"}
 
 
 class Responder:
@@ -190,6 +213,7 @@ class Responder:
         self._node = node
         self._info = info
         self._tasks: set[asyncio.Task[None]] = set()
+        self._maker = PageMaker(node.kernel.monotonic_ns)
 
     def respond(
         self, account: Any, reply: bytes, headers: bytes, payload: bytes, answer: Answer
@@ -198,33 +222,38 @@ class Responder:
         if not reply:
             return
         body: dict[str, Any] = {}
-        try:
+        with _refusals(body, answer):
             if not _decode(payload, Filter).selects(self._node):
                 return
             data = answer(self._node, payload)
+            if isinstance(data, Generator):
+                self._spawn(self._in_steps(account, reply, headers, data, answer))
+                return
             if isinstance(data, Awaitable):
                 self._spawn(self._finish(account, reply, headers, data))
                 return
-            if data is not None:
-                body["data"] = data
-        except SkipError:
+            body["data"] = data
+        self._send(account, reply, headers, body)
+
+    def _send(self, account: Any, reply: bytes, headers: bytes, body: dict[str, Any]) -> None:
+        """Send an answer, unless it says nothing."""
+        if not body:
             return
-        except MonitorError as error:
-            if answer not in COMMANDS.values():
-                body["data"] = None
-            body["error"] = {"code": SERVER_ERROR, "description": str(error)}
-        except msgspec.MsgspecError as error:
-            body["error"] = {"code": BAD_REQUEST, "description": str(error)}
-        except Exception:
-            name = getattr(answer, "__name__", repr(answer))
-            log.exception(
-                "a system request (%s) failed; it is answered with an error; report this fault",
-                name,
-            )
-            body["error"] = {"code": SERVER_ERROR, "description": "internal error, see the log"}
+        if body.get("data") is None and "error" not in body:
+            del body["data"]
         payload = msgspec.json.encode({"server": self._info.next(), **body})
         wanted = "" if "error" in body else accepted(headers)
         account.answer(reply, *encoded(payload, wanted))
+
+    async def _in_steps(
+        self, account: Any, reply: bytes, headers: bytes, steps: Steps[Any], answer: Answer
+    ) -> None:
+        """Answer a request whose page is long."""
+        body: dict[str, Any] = {}
+        with _refusals(body, answer):
+            body["data"] = await self._maker.make(steps)
+        self._send(account, reply, headers, body)
+        self._node.kernel.kick()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

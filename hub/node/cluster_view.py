@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from headwater.edge.jetstream.consumer.consumer_recovery import of_replica
+from headwater.edge.jetstream.consumer.consumer_recovery import configs_of_replica, of_replica
 from headwater.edge.jetstream.model.models import ClusterInfo
 from headwater.edge.jetstream.model.times import ZERO_TIME
-from headwater.edge.jetstream.progress.consumer_setup import is_replicated
+from headwater.edge.jetstream.progress.consumer_setup import asks_for_replicas, is_replicated
 from headwater.edge.jetstream.stream.stream import Stream
 from headwater.edge.jetstream.stream.stream_states import CONSUMER_PREFIX
 from headwater.hub.api.cluster import CONTRADICTED, Cluster
@@ -145,17 +145,34 @@ class ClusterView:
         prefix = CONSUMER_PREFIX
         return {key[len(prefix) :].decode() for key in keys if key.startswith(prefix)}
 
-    def replicas(self, account: str) -> list[tuple[Stream, list[Any], ClusterInfo]]:
-        """The streams of an account that other nodes lead, as this node's replicas have them, each
-        with its replicated consumers."""
-        groups, found = self.cluster.groups, []
-        for known in self.cluster.state.of_account(account).values():
-            assignment = known.assignment
-            stream = groups.followed(assignment.group) if groups is not None else None
-            if stream is not None:
-                consumers = [each for each in of_replica(stream) if is_replicated(each)]
-                found.append((stream, consumers, self.cluster.replica_info(assignment)))
-        return found
+    def replica_names(self, account: str) -> list[str]:
+        """Names of the streams of an account that this node may have a replica of."""
+        return list(self.cluster.state.of_account(account))
+
+    def replica(self, account: str, name: str) -> tuple[Stream, list[Any], ClusterInfo] | None:
+        """A stream that another node leads, as this node's replica has it, with its replicated
+        consumers."""
+        stream = self._followed(account, name)
+        if stream is None:
+            return None
+        consumers = [each for each in of_replica(stream) if is_replicated(each)]
+        known = self.cluster.state.of_account(account)[name]
+        return stream, consumers, self.cluster.replica_info(known.assignment)
+
+    def count_replica(self, account: str, name: str) -> tuple[Stream, int] | None:
+        """The same stream, and how many such consumers it has but for direct ones."""
+        stream = self._followed(account, name)
+        if stream is None:
+            return None
+        configs = configs_of_replica(stream)
+        counted = (not each.direct and asks_for_replicas(each, stream) for each in configs)
+        return stream, sum(counted)
+
+    def _followed(self, account: str, name: str) -> Stream | None:
+        groups, known = self.cluster.groups, self.cluster.state.of_account(account).get(name)
+        if groups is None or known is None:
+            return None
+        return groups.followed(known.assignment.group)
 
     def raftz(self, account: str, group: str) -> dict[str, Any]:
         """/raftz of this node; see `raft_pages`."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from headwater.edge.jetstream.consumer.consumer_saving import attach
 from headwater.edge.jetstream.consumer.consumers import WIRING, add
 from headwater.edge.jetstream.consumer.delivery import Delivery
+from headwater.edge.jetstream.model.models import ConsumerConfig
 from headwater.edge.jetstream.progress import kept_configs
 from headwater.edge.jetstream.progress.consumer_start import resume_last_per_subject, set_start
 from headwater.edge.jetstream.progress.consumer_state import Meta, decode
@@ -81,15 +83,27 @@ def make_again(stream: Any) -> None:
 def of_replica(stream: Any) -> list[Delivery]:
     """The consumers of a stream that another node leads, as far as their states tell here. They do
     nothing, and are for showing alone."""
+    found = []
+    for meta, parts in _kept(stream):
+        with contextlib.suppress(ValueError):
+            consumer = Delivery(stream, meta.config, meta.name, meta.created_ns, WIRING)
+            consumer.restore(parts)
+            found.append(consumer)
+    return found
+
+
+def configs_of_replica(stream: Any) -> list[ConsumerConfig]:
+    """The configurations of the same consumers, for who only counts."""
+    return [meta.config for meta, _ in _kept(stream)]
+
+
+def _kept(stream: Any) -> Iterator[tuple[Meta, list[bytes]]]:
+    """What is kept of the consumers of a replica, in order of their names."""
     # What a replica has of a memory stream's consumers is in the node's log, too.
     states = stream.node.storage.log.states(stream.store.incarnation.encode())
-    found = []
     for key, (value, deltas) in sorted(states.items()):
         if not key.startswith(CONSUMER_PREFIX) or value is None:
             continue
         with contextlib.suppress(ValueError, msgspec.DecodeError):
             meta, snapshot = decode(value)
-            consumer = Delivery(stream, meta.config, meta.name, meta.created_ns, WIRING)
-            consumer.restore([snapshot, *deltas])
-            found.append(consumer)
-    return found
+            yield meta, [snapshot, *deltas]

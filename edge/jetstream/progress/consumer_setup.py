@@ -51,7 +51,11 @@ def pause_end(config: Any) -> int:
 def is_replicated(consumer: Any) -> bool:
     """Whether a consumer is to have as many replicas as its replicated stream. One that asks for a
     single one has no election, though its state is with the stream's."""
-    config, stream = consumer.config, consumer.stream
+    return asks_for_replicas(consumer.config, consumer.stream)
+
+
+def asks_for_replicas(config: Any, stream: Any) -> bool:
+    """The same of a consumer's configuration, and its stream."""
     ephemeral = not config.durable_name and stream.config.retention == "limits"
     alone = config.num_replicas == 1 or (ephemeral and not config.num_replicas)
     return bool(stream.group) and not alone

@@ -9,6 +9,7 @@ from headwater.edge.facts.moments import nanoseconds, rfc3339
 from headwater.edge.facts.version import API_LEVEL
 from headwater.edge.monitor.errors import FilteredError, MonitorError
 from headwater.edge.monitor.query import Query
+from headwater.edge.monitor.steps import Steps, at_once
 from headwater.edge.view.node_view import NodeView
 
 LIMIT_DEFAULT = 1024
@@ -57,21 +58,49 @@ class Shown(msgspec.Struct):
     cluster: Any = None
 
 
+class Counts(msgspec.Struct):
+    """What streams and consumers there are, and what they hold, as the page's fields have it."""
+
+    streams: int = 0
+    consumers: int = 0
+    messages: int = 0
+    bytes: int = 0
+
+    def add(self, stream: Any, consumers: int) -> None:
+        """Count a stream."""
+        self.streams += 1
+        self.consumers += consumers
+        self.messages += stream.store.messages
+        self.bytes += stream.store.bytes
+
+    def fields(self) -> dict[str, int]:
+        """For the page."""
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
 def jsz(node: NodeView, options: JszOptions | None = None) -> dict[str, Any]:
     """The answer; accounts, streams and consumers as far as they are asked for."""
+    return at_once(jsz_steps(node, options))
+
+
+def jsz_steps(node: NodeView, options: JszOptions | None = None) -> Steps[dict[str, Any]]:
+    """The answer, in steps. Raises FilteredError and MonitorError."""
     wanted = options or JszOptions()
     identity = {"server_id": node.server_id, "now": rfc3339(node.kernel.wall_ns())}
     if node.jetstream is None:
         if wanted.leader_only:
             raise FilteredError
-        return {**_stats([], 0, 0), **identity, "disabled": True, **_counts([]), "total": 0}
+        return {**_stats([], 0, 0), **identity, "disabled": True, **Counts().fields(), "total": 0}
     enabled = enabled_accounts(node)
+    every, led = yield from _count_all(node, enabled)
+    if node.jetstream is None:
+        return (yield from jsz_steps(node, options))
     answer: dict[str, Any] = {
         **node_stats(node),
         **identity,
         "config": node_config(node),
         "limits": node_limits(node),
-        **_counts(_all_streams(node, enabled)),
+        **every.fields(),
     }
     view = node.jetstream.cluster_view
     if view is not None:
@@ -83,12 +112,11 @@ def jsz(node: NodeView, options: JszOptions | None = None) -> dict[str, Any]:
     if storage is not None and (storage.lost or storage.quarantined):
         answer["headwater"] = {"lost": storage.lost, "quarantined": storage.quarantined}
     if wanted.raft:
-        led = _counts([_led(stream) for js in enabled.values() for stream in js.streams.values()])
-        answer["streams_leader"] = led["streams"]
-        answer["consumers_leader"] = led["consumers"]
+        answer["streams_leader"] = led.streams
+        answer["consumers_leader"] = led.consumers
     chosen = _chosen(enabled, wanted)
     if chosen:
-        answer["account_details"] = [account_detail(node, name, wanted) for name in chosen]
+        answer["account_details"] = yield from _details(node, chosen, wanted)
     answer["total"] = len(enabled)
     return answer
 
@@ -100,10 +128,11 @@ def enabled_accounts(node: NodeView) -> dict[str, Any]:
     return {name: js for name, js in node.jetstream.accounts.items() if js.router is not None}
 
 
-def allocated_bytes(node: NodeView, account: str, stream: str) -> int:
-    """What a stream's files take on the device; 0 for one in memory."""
-    store = node.jetstream.accounts[account].streams[stream].store
-    return int(node.jetstream.storage.disk.stream_bytes(store))
+def allocated_bytes(node: NodeView, account: str, stream: str) -> int | None:
+    """What a stream's files take on the device, 0 for one in memory; None when it is gone."""
+    js = enabled(node, account)
+    found = js.streams.get(stream) if js is not None else None
+    return int(node.jetstream.storage.disk.stream_bytes(found.store)) if found is not None else None
 
 
 def node_stats(node: NodeView) -> dict[str, Any]:
@@ -174,27 +203,22 @@ def _led(stream: Any) -> Shown:
     return Shown(stream, list(stream.consumers.values()))
 
 
-def _replicas(node: NodeView, account: str) -> list[Shown]:
-    """Replicas here of streams that other nodes lead."""
+def _count_all(node: NodeView, accounts: dict[str, Any]) -> Steps[tuple[Counts, Counts]]:
+    """All streams on this node, and those of them that it leads."""
+    every, led = Counts(), Counts()
     view = node.jetstream.cluster_view
-    found = view.replicas(account) if view is not None else []
-    return [Shown(*each) for each in found]
-
-
-def _all_streams(node: NodeView, enabled: dict[str, Any]) -> list[Shown]:
-    found = []
-    for name, js in enabled.items():
-        found += [_led(stream) for stream in js.streams.values()] + _replicas(node, name)
-    return found
-
-
-def _counts(found: list[Shown]) -> dict[str, int]:
-    return {
-        "streams": len(found),
-        "consumers": sum(len(_consumers(shown, direct=False)) for shown in found),
-        "messages": sum(shown.stream.store.messages for shown in found),
-        "bytes": sum(shown.stream.store.bytes for shown in found),
-    }
+    for account, js in accounts.items():
+        for stream in js.streams.values():
+            consumers = len(_consumers(_led(stream), direct=False))
+            every.add(stream, consumers)
+            led.add(stream, consumers)
+        yield
+        for name in view.replica_names(account) if view is not None else ():
+            counted = view.count_replica(account, name)
+            if counted is not None:
+                every.add(*counted)
+            yield
+    return every, led
 
 
 def _chosen(enabled: dict[str, Any], options: JszOptions) -> list[str]:
@@ -208,9 +232,9 @@ def _chosen(enabled: dict[str, Any], options: JszOptions) -> list[str]:
     return names[:limit] if limit > 0 else names
 
 
-def account_detail(node: NodeView, name: str, options: JszOptions) -> dict[str, Any]:
-    """One account that has JetStream. Raises MonitorError when it has not."""
-    js = enabled_accounts(node).get(name)
+def detail_steps(node: NodeView, name: str, options: JszOptions) -> Steps[dict[str, Any]]:
+    """One account that has JetStream, in steps. Raises MonitorError when it has not."""
+    js = enabled(node, name)
     if js is None and name not in node.accounts:
         raise MonitorError(f'account "{name}" not found')
     if js is None:
@@ -220,15 +244,60 @@ def account_detail(node: NodeView, name: str, options: JszOptions) -> dict[str, 
     stats["api"]["level"] = 0
     detail: dict[str, Any] = {"name": name, "id": name, **stats}
     if options.streams or options.consumer:
-        found = [_led(stream) for stream in js.streams.values()]
-        if not options.stream_leader_only:
-            found += _replicas(node, name)
+        found = yield from _stream_details(node, name, options)
         if found:
-            detail["stream_detail"] = [_stream_detail(node, shown, options) for shown in found]
+            detail["stream_detail"] = found
     return detail
 
 
-def _stream_detail(node: NodeView, here: Shown, options: JszOptions) -> dict[str, Any]:
+def enabled(node: NodeView, name: str) -> Any:
+    """The JetStream of an account; None where it has none now."""
+    js = node.jetstream.accounts.get(name) if node.jetstream is not None else None
+    return js if js is not None and js.router is not None else None
+
+
+def _details(
+    node: NodeView, chosen: list[str], options: JszOptions
+) -> Steps[list[dict[str, Any]]]:
+    details = []
+    for name in chosen:
+        if enabled(node, name) is not None:
+            details.append((yield from detail_steps(node, name, options)))
+        yield
+    return details
+
+
+def _stream_details(
+    node: NodeView, account: str, options: JszOptions
+) -> Steps[list[dict[str, Any]]]:
+    """Streams that this node leads, then its replicas of others. Who goes meanwhile is left out."""
+    view = node.jetstream.cluster_view
+    names = dict.fromkeys(enabled(node, account).streams)
+    if view is not None and not options.stream_leader_only:
+        names |= dict.fromkeys(view.replica_names(account))
+    details = []
+    for name in names:
+        here = _here(node, account, name, options)
+        if here is not None:
+            details.append((yield from _stream_detail(node, here, options)))
+        yield
+    return details
+
+
+def _here(node: NodeView, account: str, name: str, options: JszOptions) -> Shown | None:
+    """A stream as it is on this node now."""
+    js = enabled(node, account)
+    stream = js.streams.get(name) if js is not None else None
+    if stream is not None:
+        return _led(stream)
+    view = node.jetstream.cluster_view if js is not None else None
+    if view is None or options.stream_leader_only:
+        return None
+    found = view.replica(account, name)
+    return Shown(*found) if found is not None else None
+
+
+def _stream_detail(node: NodeView, here: Shown, options: JszOptions) -> Steps[dict[str, Any]]:
     from headwater.edge.jetstream.stream.stream_info import stream_info
 
     stream = here.stream
@@ -248,14 +317,14 @@ def _stream_detail(node: NodeView, here: Shown, options: JszOptions) -> dict[str
         if field in info and (field != "config" or options.config):
             detail[field] = info[field]
     if options.consumer:
-        shown = _consumer_details(here, options, direct=False)
+        shown = yield from _consumer_details(here, options, direct=False)
         if shown:
             detail["consumer_detail"] = shown
             if options.raft and group:
                 rows = [{"name": row["name"], "raft_group": group} for row in shown]
                 detail["consumer_raft_groups"] = rows
         if options.direct_consumer:
-            direct = _consumer_details(here, options, direct=True)
+            direct = yield from _consumer_details(here, options, direct=True)
             if direct:
                 detail["direct_consumer_detail"] = direct
     if options.raft and group:
@@ -275,7 +344,9 @@ def _consumers(here: Shown, *, direct: bool) -> list[Any]:
     return [c for c in here.consumers if bool(c.config.direct) is direct]
 
 
-def _consumer_details(here: Shown, options: JszOptions, *, direct: bool) -> list[dict[str, Any]]:
+def _consumer_details(
+    here: Shown, options: JszOptions, *, direct: bool
+) -> Steps[list[dict[str, Any]]]:
     from headwater.edge.jetstream.consumer.consumer_info import consumer_info
 
     details = []
@@ -289,4 +360,14 @@ def _consumer_details(here: Shown, options: JszOptions, *, direct: bool) -> list
             info.pop("config", None)
         _strip_versions(info.get("config"))
         details.append(info)
+        if here.cluster is None:
+            yield
+            if not _is_led(here.stream):
+                break
     return details
+
+
+def _is_led(stream: Any) -> bool:
+    """Whether a stream that this node led is still there, and led."""
+    js = stream.account.jetstream
+    return js is not None and js.streams.get(stream.name) is stream
