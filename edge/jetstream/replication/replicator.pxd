@@ -2,6 +2,7 @@
 from headwater.edge.kernel.kernel cimport Endpoint, Kernel, Msg, Task
 from headwater.edge.jetstream.replication.operations cimport Operation
 from headwater.edge.storage.index.store cimport MessageStore
+from headwater.edge.storage.log.commit_log cimport CommitLog
 from headwater.edge.storage.log.log_waiters cimport Waiters
 
 cdef class Proposals(Task):
@@ -16,7 +17,7 @@ cdef class Replicator:
     cdef Kernel kernel
     cdef MessageStore store
     cdef Proposals proposals
-    cdef object log                     # the node's CommitLog, for what is applied
+    cdef CommitLog log                  # the node's CommitLog, for what is applied
     cdef object propose                 # called with an entry; whether it was taken
     cdef public unsigned long long last_seq     # the last sequence, proposed or applied
     cdef public long long last_ts
@@ -54,7 +55,7 @@ cdef class Replicator:
     cdef unsigned long long count_for(self, const unsigned char* subject, Py_ssize_t n) except? 0
     cdef Py_ssize_t cost(self, Py_ssize_t subject_len, Py_ssize_t header_len, Py_ssize_t size) noexcept
     cdef bint must_wait(self, Task task, long long now, long long wall) except -1
-    cdef bint is_congested(self) noexcept
+    cdef Endpoint full_gate(self)
     cpdef unsigned long long put_state(self, bytes owner, bytes key, bytes value, long long delay_ns=*, bint near=*) except 0
     cpdef unsigned long long add_delta(self, bytes owner, bytes key, bytes value, long long delay_ns=*) except 0
     cpdef flush(self)

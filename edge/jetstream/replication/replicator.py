@@ -36,6 +36,7 @@ from cython.cimports.headwater.edge.jetstream.replication.operations import (
 )
 from cython.cimports.headwater.edge.kernel.kernel import Endpoint, Kernel, Msg, Task
 from cython.cimports.headwater.edge.storage.index.store import MessageStore
+from cython.cimports.headwater.edge.storage.log.commit_log import CommitLog
 from cython.cimports.headwater.edge.storage.log.log_waiters import Waiters
 from cython.cimports.headwater.edge.subjects.tokens import subject_matches
 from cython.cimports.libc.stdlib import free, realloc
@@ -116,7 +117,7 @@ class Replicator:
         self,
         kernel: Kernel,
         store: MessageStore,
-        commit_log: object,
+        commit_log: CommitLog,
         proposals: Proposals,
         propose: Callable[[bytes], bool],
         keeps_bodies: bool = False,
@@ -270,8 +271,9 @@ class Replicator:
         self.last_ts = timestamp
         if kind == OP_MESSAGE:
             self.track(m, sequence)
-        if self.is_congested():
-            self.kernel.congested = self.gate
+        full: Endpoint = self.full_gate()
+        if full is not None:
+            self.kernel.congested = full
         return sequence
 
     @cython.cfunc
@@ -565,9 +567,13 @@ class Replicator:
             self.kernel.resume_producers(self.gate)
 
     @cython.cfunc
-    @cython.exceptval(check=False)
-    def is_congested(self) -> cython.bint:
-        return self.flying + self.used > FLYING_MAX
+    def full_gate(self) -> Endpoint:
+        """Where producers wait for room: while too much is on its way, or while this node's log has
+        more than its device keeps up with. It takes entries further than messages, but not for
+        ever, and then nothing of any stream. None: there is room."""
+        if self.flying + self.used > FLYING_MAX:
+            return self.gate
+        return self.log.gate if self.log.is_congested() else None
 
     @property
     def idle(self) -> bool:

@@ -12,4 +12,5 @@ cdef class AdoptedRecords:
     cdef readonly dict ranges           # offset of an ADOPT or BUNDLE -> (address, end) of its records
     cdef readonly Py_ssize_t bytes      # of all records here
     cdef unsigned char* reserve(self, Py_ssize_t size)
+    cdef int let_spare_go(self) except -1
     cdef int wipe(self, bint everything) except -1

@@ -6,8 +6,7 @@ the segment's image, and never written: a start makes them again from entries an
 """
 
 import cython
-from cython.cimports.headwater.edge.storage.log.aligned_memory import aligned_memory
-from cython.cimports.libc.stdlib import free
+from cython.cimports.headwater.edge.storage.log.aligned_memory import aligned_memory, free_aligned
 from cython.cimports.libc.string import memset
 
 # Of memory that is asked for at once: at most, and at least.
@@ -24,7 +23,7 @@ class Chunk:
         self.capacity = capacity
 
     def __dealloc__(self):
-        free(self.image)
+        free_aligned(self.image, self.capacity)
 
 
 @cython.cclass
@@ -65,6 +64,13 @@ class AdoptedRecords:
         chunk.used += size
         self.bytes += size
         return at
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def let_spare_go(self) -> cython.int:
+        """Free memory in which no records are."""
+        self.free = []
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

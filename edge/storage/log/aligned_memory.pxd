@@ -1,6 +1,8 @@
 # Memory for images of files. See aligned_memory.py.
 
 cdef unsigned char* aligned_memory(Py_ssize_t capacity)
+cdef unsigned char* shrink_aligned(unsigned char* image, Py_ssize_t capacity, Py_ssize_t smaller) noexcept
+cdef void free_aligned(unsigned char* image, Py_ssize_t capacity) noexcept
 
 cdef extern from *:
     """

@@ -688,6 +688,15 @@ class CommitLog(BatchWriter):
         self.let_go_on()
         return segment
 
+    def let_spare_go(self) -> None:
+        """Free memory that waits for the next segment and its records."""
+        segment: LogSegment
+        self.donor = None
+        for item in self.live:
+            segment = item
+            if segment.adopted is not None:
+                segment.adopted.let_spare_go()
+
     def rewind(self, slot: LogSlot) -> tuple[list, set]:
         """Forget everything that is not durable, and begin again behind it with a segment in
         `slot`. Returns the segments that hold what was forgotten, the oldest one in part, and the

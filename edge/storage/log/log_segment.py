@@ -13,8 +13,11 @@ from cython.cimports.headwater.edge.storage.format.record import (
     record_size,
 )
 from cython.cimports.headwater.edge.storage.log.adopted_records import AdoptedRecords
-from cython.cimports.headwater.edge.storage.log.aligned_memory import aligned_memory
-from cython.cimports.libc.stdlib import free, realloc
+from cython.cimports.headwater.edge.storage.log.aligned_memory import (
+    aligned_memory,
+    free_aligned,
+    shrink_aligned,
+)
 from cython.cimports.libc.string import memcpy, memset
 
 from headwater.edge.ports import files
@@ -40,7 +43,7 @@ class LogSegment:
             self.image = aligned_memory(self.capacity)
 
     def __dealloc__(self):
-        free(self.image)
+        free_aligned(self.image, self.capacity)
 
     @cython.cfunc
     def adoptable(self) -> AdoptedRecords:
@@ -76,9 +79,9 @@ class LogSegment:
 
     def shrink(self) -> None:
         """Give back the memory behind `end`; nothing points into the image yet."""
-        smaller: cython.p_void = realloc(self.image, max(self.end, 1))
+        smaller: cython.p_uchar = shrink_aligned(self.image, self.capacity, self.end)
         if smaller != cython.NULL:
-            self.image = cython.cast(cython.p_uchar, smaller)
+            self.image = smaller
             self.capacity = self.end
 
     def wipe(self, start: cython.Py_ssize_t) -> None:

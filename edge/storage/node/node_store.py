@@ -46,6 +46,7 @@ from headwater.edge.storage.log.log_restart import LogRestart
 from headwater.edge.storage.node.descriptions import Descriptions
 from headwater.edge.storage.node.found_streams import FoundStreams
 from headwater.edge.storage.node.leftovers import Leftovers
+from headwater.edge.storage.node.spare_memory import SpareMemory
 from headwater.edge.storage.node.stream_opener import StreamOpener
 from headwater.edge.storage.packing.packing import Packer
 from headwater.edge.storage.recovery.log_recovery import LogRecovery, seed_of
@@ -190,6 +191,7 @@ class NodeStore:
         self.checkpointer = Checkpointer(self.log, self.background)
         self.checkpointer.on_copied = self._put_manifests
         self.checkpointer.on_write = self.metas.flush
+        self.checkpointer.on_done = SpareMemory(self.log).segment_done
         self.compactor = Compactor(self.log, self.background)
         self.compactor.on_gone = self._put_manifest
         self.eraser = Eraser(self.log, self.background, self.checkpointer)

@@ -12,6 +12,7 @@ cdef class Checkpointer(Task):
     cdef public str step                # "idle", "copy", "write", "publish", "commit"
     cdef Py_ssize_t at
     cdef public object on_copied        # called with the stores that wrote to segments; None
+    cdef public object on_done          # called when a segment was given back; None
     cdef public object on_write         # called before the background is asked to write; None
     cdef list stores                    # touched by this segment
     cdef list copies                    # SegmentCopy of each of them that is being copied

@@ -429,3 +429,5 @@ class Checkpointer(Task):
         self.say_at = {}
         self.step = "idle"
         self.wake()
+        if self.on_done is not None:
+            self.on_done()
