@@ -310,7 +310,7 @@ class ClusterService:
             assert self._groups is not None
             return self._groups.naming(group)
         meta = stream_lifecycle.Meta(msgspec.Raw(b'{"name":"meta"}'), 0, "", group)
-        return Naming(ACCOUNT, "meta", msgspec.json.encode(meta))
+        return Naming(ACCOUNT, "meta", msgspec.json.encode(meta), "the cluster's metadata")
 
     def _machine(self, group: int) -> Machine:
         if group != META_GROUP:

@@ -64,6 +64,8 @@ class Naming:
     account: str
     name: str
     meta: bytes
+    label: str
+    """What the group is of, for people."""
 
 
 @dataclass(slots=True)
@@ -249,7 +251,7 @@ class GroupStore:
         if self.delays.is_news(group, f"it cannot begin here: {error}"):
             log.warning(
                 "%s cannot begin here (%s): this node tries again; look at its disk",
-                self.transfers.name_of(group),
+                self.naming(group).label,
                 error,
             )
 

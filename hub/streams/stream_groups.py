@@ -135,7 +135,8 @@ class StreamGroups:
         meta = stream_lifecycle.pack(
             wanted.stream_config, wanted.created_ns, wanted.incarnation, group, self.cluster
         )
-        return Naming(wanted.account, wanted.name, meta)
+        label = f"stream '{wanted.account} > {wanted.name}'"
+        return Naming(wanted.account, wanted.name, meta, label)
 
     def run(self, driver: Driver) -> None:
         """The store of groups is read, and driven."""

@@ -231,7 +231,7 @@ class StoreNode(SimNode):
         self.multi_raft.touch(raft)
 
     def naming(self, group: int) -> Naming:
-        return Naming("A", f"G{group}", b"%d" % group)
+        return Naming("A", f"G{group}", b"%d" % group, f"G{group}")
 
     def machine(self, group: int) -> Rules:
         machine = self.machines[group] = StoredMachine()

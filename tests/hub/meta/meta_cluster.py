@@ -49,7 +49,8 @@ class MetaNode(ClusterNode):
         return self.state if group == META_GROUP else super().machine(group)
 
     def naming(self, group: int) -> Any:
-        return Naming("meta", "meta", META) if group == META_GROUP else super().naming(group)
+        meta = Naming("meta", "meta", META, "the metadata")
+        return meta if group == META_GROUP else super().naming(group)
 
     def begin(self) -> None:
         """As `ClusterService` does."""

@@ -73,9 +73,7 @@ class StoredNode:
         )
         self.node = NodeStore(kernel, options)
         self.node.open()
-        self.store = GroupStore(
-            self.node, int, lambda group: Naming("A", f"S{group}", b"%d" % group), lambda _: Adder()
-        )
+        self.store = GroupStore(self.node, int, self.naming, lambda _: Adder())
         self.multi_raft = MultiRaft(self.number, self.store.boot, self.chance.below)
         self.outbox: list = []
         self.store.on_synced = self.synced
@@ -89,6 +87,10 @@ class StoredNode:
             )
             self.store.attach(self.multi_raft.groups[group])
         return self
+
+    def naming(self, group: int) -> Naming:
+        """Account, name and meta of a group's stream."""
+        return Naming("A", f"S{group}", b"%d" % group, f"stream 'A > S{group}'")
 
     def create(self, group: int) -> None:
         done: list[bool] = []

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from headwater.edge.storage.format.errors import StoreFull
 from headwater.hub.raft.model.entry import Entry
 from headwater.hub.raft.model.message import Kind, Message
 from headwater.hub.raft.model.ready import Ready, bootstrap
@@ -229,3 +230,21 @@ def test_nothing_is_promised_before_the_hard_state_is_durable() -> None:
     node.disk.watch = None
     node.loop.run_until(lambda: promised == [write_set.number])
     assert node.errors == []
+
+
+def test_the_log_names_the_stream_that_cannot_begin(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = StoredNode().open(first=True)
+    refusals, finish = [StoreFull("no room")], node.node.finish_in_log
+
+    def refuse(store: object) -> None:
+        """The first time."""
+        if refusals:
+            raise refusals.pop()
+        finish(store)
+
+    monkeypatch.setattr(node.node, "finish_in_log", refuse)
+    node.create(2)
+    assert "stream 'A > S2' cannot begin here (no room)" in caplog.text
+    assert not node.store.delays.now
