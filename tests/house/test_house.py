@@ -38,7 +38,7 @@ ROOMS = {
         model config replication stream publish progress consumer read account backup api node
     """,
     "edge/conf": "problems lexer grammar options quantities enforcement reader shares .",
-    "edge/monitor": "errors query pages .",
+    "edge/monitor": "errors query steps pages .",
     "security": ". tls ocsp resolvers authenticator callout",
     "spark": """
         errors credentials java home options tables wire read write source session check cluster

@@ -75,7 +75,7 @@ class Counts(msgspec.Struct):
 
     def fields(self) -> dict[str, int]:
         """For the page."""
-        return {name: getattr(self, name) for name in self.__struct_fields__}
+        return msgspec.structs.asdict(self)
 
 
 def jsz(node: NodeView, options: JszOptions | None = None) -> dict[str, Any]:
