@@ -19,8 +19,9 @@ from headwater.hub.streams.silent_clients import Line, SilentClients, line_of
 from tests.hub.lab import Lab, api
 from tests.waiting import until
 
-SLOW_BYTES = 4 << 20
-"""More than a socket takes of a client that reads nothing."""
+SLOW_BYTES = 16 << 20
+"""More than sockets take of a client that reads nothing and has little room itself."""
+ROOM = 1 << 16
 TRIES = 4
 """The leader may be so late that it hands out nothing."""
 MARK = b"mark"
@@ -104,7 +105,10 @@ async def test_messages_that_wait_for_a_slow_client_go_with_it(lab: Lab) -> None
     assert node is not None
     conns = node.sessions.conns
     before = set(conns)
-    reader, writer = await asyncio.open_connection("127.0.0.1", node.listeners[0].port)
+    line = socket.socket()
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ROOM)
+    line.connect(("127.0.0.1", node.listeners[0].port))
+    reader, writer = await asyncio.open_connection(sock=line)
     try:
         writer.write(b'CONNECT {"verbose":false}\r\nSUB own 1\r\nPING\r\n')
         await reader.readuntil(b"PONG\r\n")
