@@ -8,6 +8,7 @@ import pytest
 
 from headwater.edge.storage.format.errors import StoreFull
 from headwater.hub.raft.model.entry import Entry
+from headwater.hub.raft.model.hard_state import HardState
 from headwater.hub.raft.model.message import Kind, Message
 from headwater.hub.raft.model.ready import Ready, bootstrap
 from headwater.hub.raft.model.snapshot import Snapshot
@@ -207,24 +208,39 @@ def test_a_group_begins_when_its_disk_has_room_again() -> None:
     assert node.errors == []
 
 
-def test_nothing_is_promised_before_the_hard_state_is_durable() -> None:
-    """That the log is says nothing of a vote."""
-    node = StoredNode().open(first=True)
-    node.step()
-    raft, promised = node.raft(), list[int]()
-    node.store.on_synced = promised.append
+def refuse_syncs_of_hard_states(node: StoredNode) -> list[str]:
+    """Until `watch` is taken away; returns what was refused so far."""
+    refused: list[str] = []
 
     def refuse(what: str, path: str) -> None:
         if what == "sync" and "raft.hard" in path:
+            refused.append(path)
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     node.disk.watch = refuse
+    return refused
+
+
+def vote(node: StoredNode) -> WriteSet:
+    """The group's member votes for itself, and that is on its way to the disk."""
+    raft = node.raft()
     while not raft.vote:
         node.multi_raft.touch(raft)
         node.multi_raft.tick(0)
     write_set = node.multi_raft.ready()
     assert any(ready.hard_state is not None for _, ready in write_set.groups)
     node.take(write_set)
+    return write_set
+
+
+def test_nothing_is_promised_before_the_hard_state_is_durable() -> None:
+    """That the log is says nothing of a vote."""
+    node = StoredNode().open(first=True)
+    node.step()
+    promised = list[int]()
+    node.store.on_synced = promised.append
+    refuse_syncs_of_hard_states(node)
+    write_set = vote(node)
     node.settle()
     assert promised == []
     node.disk.watch = None
@@ -248,3 +264,42 @@ def test_the_log_names_the_stream_that_cannot_begin(
     node.create(2)
     assert "stream 'A > S2' cannot begin here (no room)" in caplog.text
     assert not node.store.delays.now
+
+
+def test_a_group_does_not_begin_before_its_hard_state_is_durable() -> None:
+    node = StoredNode().open(first=True)
+    node.step()
+    begun: list[str] = []
+    refused = refuse_syncs_of_hard_states(node)
+    first = bootstrap(node.config, node.number)
+    node.store.create(2, first, lambda: begun.append("group 2"))
+    node.loop.run_until(lambda: len(refused) > 1)
+    assert begun == []
+    node.disk.watch = None
+    node.loop.run_until(lambda: bool(begun))
+    node.settle()
+    assert begun == ["group 2"] and node.errors == []
+
+
+def test_a_vote_whose_sync_failed_outlasts_a_kill_and_a_power_cut() -> None:
+    """The next start reads it, but from memory only, and would not vote for another; so it has to
+    be on the disk before that start says anything."""
+    node = StoredNode().open(first=True)
+    node.step()
+    refused = refuse_syncs_of_hard_states(node)
+    vote(node)
+    term = node.raft().term
+    node.loop.run_until(lambda: bool(refused))
+    node.disk.kill()
+    node.loop.drop()
+    node.disk.watch = None
+    assert hard_state_of(node.open()).term == term
+    node.cut(lose="all")
+    assert hard_state_of(node.open()).term == term
+
+
+def hard_state_of(node: StoredNode) -> HardState:
+    """What a start has found of the first group."""
+    found = node.store.start.groups[1].hard_state
+    assert found is not None
+    return found
