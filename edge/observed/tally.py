@@ -51,11 +51,10 @@ class Tally:
         return self._slow.get(account, 0)
 
     def traffic(self, account: str, conns: Any) -> Traffic:
-        """Everything that clients of an account sent and got; `conns` are the open ones."""
+        """Everything that clients of an account sent and got; `conns` are its open ones."""
         total = self._ended.get(account, Traffic())
         for conn in conns:
-            if conn.account is not None and conn.account.name == account:
-                total = total.plus(_traffic(conn))
+            total = total.plus(_traffic(conn))
         return total
 
 

@@ -90,6 +90,9 @@ class Registry:
         self._kernel = kernel
         self._loop: asyncio.AbstractEventLoop = kernel.loop
         self._sessions: dict[int, Session] = {}
+        self._by_account: dict[str, dict[int, Session]] = {}
+        """The same of each account that has any. A reload, and each word about an account's
+        connections, asks for those of one account; others may have thousands."""
         self._counts: dict[str, tuple[int, int]] = {}
         """Clients and leaf links of each account that has any."""
         self._metered: set[int] = set()
@@ -116,7 +119,8 @@ class Registry:
 
     def of_account(self, account: Account) -> list[Session]:
         """Sessions of an account, the oldest first."""
-        return [session for session in self._sessions.values() if session.account is account]
+        there = self._by_account.get(account.name, {})
+        return [session for session in there.values() if session.account is account]
 
     def all(self) -> list[Session]:
         """Every session, the oldest first."""
@@ -171,8 +175,9 @@ class Registry:
         cid = session.conn.cid
         old = self._sessions.get(cid)
         if old is not None:
-            self._count(old, -1)
+            self._leave_account(old)
         self._sessions[cid] = session
+        self._by_account.setdefault(session.account.name, {})[cid] = session
         self._count(session, 1)
         self._metered.discard(cid)
         if session.identity.expires > 0:
@@ -187,7 +192,15 @@ class Registry:
         session = self._sessions.pop(cid, None)
         self._metered.discard(cid)
         if session is not None:
-            self._count(session, -1)
+            self._leave_account(session)
+
+    def _leave_account(self, session: Session) -> None:
+        name = session.account.name
+        there = self._by_account[name]
+        del there[session.conn.cid]
+        if not there:
+            del self._by_account[name]
+        self._count(session, -1)
 
     def _count(self, session: Session, by: int) -> None:
         name = session.account.name

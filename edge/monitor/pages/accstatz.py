@@ -39,7 +39,9 @@ def account_stat(node: NodeView, name: str) -> dict[str, Any]:
     account = node.accounts[name]
     claims = node.authenticator.resolver.claims(name)
     leafs = links(node, "leafs", name)
-    clients = node.observations.tally.traffic(name, list(node.sessions.conns.values()))
+    sessions = node.sessions.registry.of_account(account)
+    conns = [session.conn for session in sessions if not session.is_leaf]
+    clients = node.observations.tally.traffic(name, conns)
     leaf_in = _data(_sum(leafs, "in_msgs"), _sum(leafs, "in_bytes"))
     leaf_out = _data(_sum(leafs, "out_msgs"), _sum(leafs, "out_bytes"))
     return {
