@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from headwater.edge.jetstream.model.times import format_duration
+from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.pages.stacksz import stacksz
 
 STACKS = ("goroutine", "threadcreate")
@@ -80,4 +81,7 @@ def _cpu(
 
 
 async def _waited(coming: Awaitable[bytes]) -> dict[str, Any]:
-    return _shown(await coming)
+    try:
+        return _shown(await coming)
+    except MonitorError as error:
+        return {"profile": None, "error": str(error)}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.edge.monitor import profiles
 from headwater.edge.monitor.debugging import expvarz
+from headwater.edge.monitor.errors import MonitorError
 from headwater.edge.monitor.pages.stacksz import stacksz
 from headwater.edge.monitor.visitors import Answer
 
@@ -141,7 +142,10 @@ def _processor(asked: Asked, clock: Callable[[], int]) -> Answer | Awaitable[Ans
 
 
 async def _looked(seconds: int, clock: Callable[[], int]) -> Answer:
-    return _sent("profile", await profiles.cpu_profiles.begin(seconds * 10**9, clock))
+    try:
+        return _sent("profile", await profiles.cpu_profiles.begin(seconds * 10**9, clock))
+    except MonitorError as error:
+        return refused(500, str(error))
 
 
 def _index() -> str:

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from headwater.edge.monitor.errors import MonitorError
+
 Line = tuple[str, str, int]
 """A function, its file, and the line that it has come to."""
 Stack = tuple[Line, ...]
@@ -208,22 +210,35 @@ class CpuProfiles:
         self.busy = False
 
     def begin(self, lasts_ns: int, clock: Callable[[], int]) -> "asyncio.Future[bytes]":
-        """A profile, once it is complete; `clock` counts nanoseconds."""
-        self.busy = True
+        """A profile, once it is complete; `clock` counts nanoseconds. The future raises
+        MonitorError when the system refuses what it needs."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[bytes] = loop.create_future()
 
-        def finish(profile: bytes) -> None:
-            if not done.done():
+        def finish(profile: bytes | MonitorError) -> None:
+            if done.done():
+                return
+            if isinstance(profile, bytes):
                 done.set_result(profile)
+            else:
+                done.set_exception(profile)
 
         def work() -> None:
-            profile = self._looked(lasts_ns, clock)
+            made: bytes | MonitorError
+            try:
+                made = self._looked(lasts_ns, clock)
+            except Exception as error:
+                made = _failed(error)
             self.busy = False
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(finish, profile)
+                loop.call_soon_threadsafe(finish, made)
 
-        threading.Thread(target=work, name="profile", daemon=True).start()
+        self.busy = True
+        try:
+            threading.Thread(target=work, name="profile", daemon=True).start()
+        except RuntimeError as error:
+            self.busy = False
+            finish(_failed(error))
         return done
 
     def _looked(self, lasts_ns: int, clock: Callable[[], int]) -> bytes:
@@ -247,6 +262,10 @@ class CpuProfiles:
         samples: Samples = {stack: (times, spent[stack]) for stack, times in counts.items()}
         kinds = (("samples", "count"), ("cpu", "nanoseconds"))
         return packed(Counts(kinds, samples), clock() - begin)
+
+
+def _failed(error: Exception) -> MonitorError:
+    return MonitorError(f"the processor's profile cannot be made: {error}", 500)
 
 
 cpu_profiles = CpuProfiles()
