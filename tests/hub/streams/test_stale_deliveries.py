@@ -10,6 +10,7 @@ from functools import partial
 import nats
 import pytest
 from nats.aio.client import Client
+from nats.errors import NoRespondersError
 
 from headwater.hub.routes.route_conn import RouteConn
 from tests.hub.lab import Lab, api
@@ -25,6 +26,16 @@ STANDS_S = 1.3
 async def waits(client: Client, name: str) -> bool:
     """Whether a pull request waits at a consumer."""
     return bool((await api(client, f"CONSUMER.INFO.S.{name}"))["num_waiting"] == 1)
+
+
+async def reaches(client: Client, name: str) -> bool:
+    """Whether the client's node knows who serves a consumer: others tell it a moment later."""
+    subject = f"$JS.API.CONSUMER.MSG.NEXT.S.{name}"
+    try:
+        answer = await client.request(subject, b'{"batch":1,"no_wait":true}', timeout=5)
+    except NoRespondersError:
+        return False
+    return bool(answer.headers and answer.headers["Status"] == "404")
 
 
 async def ask(client: Client, name: str) -> None:
@@ -49,6 +60,7 @@ async def test_what_was_done_meanwhile_comes_no_more(
         config = {"durable_name": name, "ack_policy": "explicit", "ack_wait": wait}
         request = f"CONSUMER.DURABLE.CREATE.S.{name}"
         assert "error" not in await api(client, request, stream_name="S", config=config)
+        await until(partial(reaches, far, name), "the consumer is known there")
         await ask(far, name)
         await until(partial(waits, client, name), "it asks for a message")
     near = await js.pull_subscribe_bind("soon", stream="S")
