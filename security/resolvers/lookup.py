@@ -74,8 +74,11 @@ class CacheResolver(DirectoryResolver):
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
 
+    def check_deletes(self) -> None:
+        """What is cached may always be deleted."""
+
     def delete(self, account: str, request: str = "", issued_at: int = 0) -> None:
-        """Forget an account; what is cached may always be deleted. Raises JWTError."""
+        """Forget an account. Raises JWTError."""
         try:
             (self._directory / f"{account}{SUFFIX}").unlink(missing_ok=True)
         except OSError as error:

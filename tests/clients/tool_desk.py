@@ -75,6 +75,9 @@ measured."""
 OTHERWISE = frozenset(("feature_flags", "default_max_consumers", "git_commit"))
 """Keys of nats-server 2.15 that the claimed level has not, and of a Go build."""
 
+HEADERS = "Headers:"
+"""The line above a message's headers, which the tool prints in the order of a Go map: in none."""
+
 INSIDE = re.compile(r"^sys server request (ipqueue|subscriptions --detail)")
 """Commands that show how a server is made inside: its queues, and its own subscriptions."""
 
@@ -105,7 +108,8 @@ class Said:
             text = COPIED.sub("", text)
         text = OF_LINKS.sub("", text)
         found = [line for raw in text.splitlines() if (line := BORDERS.sub(" ", raw).strip())]
-        return sorted(found) if ANY_ORDER.match(self.line) else found
+        anyhow = ANY_ORDER.match(self.line) or HEADERS in found
+        return sorted(found) if anyhow else found
 
     def shape(self) -> Any:
         """Keys and types of its JSON, or its lines."""

@@ -148,3 +148,16 @@ def test_the_limit_of_a_directory(name: str, tmp_path: Path) -> None:
         refused = admin.raw.request("$SYS.REQ.CLAIMS.DELETE", deletion(Realm(), "A"))
         assert "delete must be enabled" in refused["error"]["description"]
         assert admitted(realm, server.port, "N") and not admitted(realm, server.port, "M")
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_cache_forgets_what_an_operator_deletes(name: str, tmp_path: Path) -> None:
+    """A cache has no setting for it: what it holds belongs to other servers."""
+    realm = Realm()
+    resolver = f"{{ type: cache, dir: '{tmp_path / 'jwt'}', limit: 4 }}"
+    with Server(recipe(name, realm.config("", resolver))) as server:
+        admin = Admin(realm, server.port)
+        refused = admin.raw.request("$SYS.REQ.CLAIMS.DELETE", deletion(Realm(), "A"))
+        assert refused["error"]["description"].endswith("not trusted")
+        answer = admin.raw.request("$SYS.REQ.CLAIMS.DELETE", deletion(realm, "A"))
+        assert answer["data"] == {"code": 200, "message": "deleted 1 accounts"}
