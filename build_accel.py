@@ -119,6 +119,8 @@ COMPILED = (
     "edge/jetstream/publish/ingest.py",
     "edge/jetstream/publish/replay.py",
     "edge/jetstream/api/api_sinks.py",
+    "edge/jetstream/read/direct_body.py",
+    "edge/jetstream/read/direct_batch.py",
     "edge/jetstream/read/last_sink.py",
     "edge/jetstream/read/block_transfer.py",
     "edge/jetstream/stream/stream_observer.py",

@@ -333,7 +333,7 @@ def accept_publishes(js: StreamOwner, stream: Stream) -> None:
 
 def direct_sinks(js: StreamOwner, stream: Stream, name: str) -> list[Any]:
     """Sinks that serve the direct gets of the stream `name` from `stream`."""
-    gets = DirectGet(stream, js.node.direct_bytes_max)
+    gets = DirectGet(stream, js.node.direct_turns, js.node.direct_bytes_max)
     prefix = f"$JS.API.DIRECT.GET.{name}".encode()
     return [
         CallbackSink(prefix, gets.on_request, QUEUE),

@@ -19,6 +19,8 @@ class Host(Protocol):
 
     direct_bytes_max: int
     """Of the answers to one direct get."""
+    direct_turns: Any
+    """Whose turn it is of the batches of direct gets: `read.direct_batch.DirectTurns`."""
     transfers: Any
     """How many block reads are answered at the moment: `read.blocks.Transfers`."""
     usage: dict[str, Any]

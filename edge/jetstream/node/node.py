@@ -24,6 +24,7 @@ from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.models import ClusterInfo, StreamConfig
 from headwater.edge.jetstream.node.age_watch import AgeWatch
 from headwater.edge.jetstream.read.blocks import Transfers
+from headwater.edge.jetstream.read.direct_batch import DirectTurns
 from headwater.edge.jetstream.stream import stream_states
 from headwater.edge.jetstream.stream.advisories import Advisories
 from headwater.edge.jetstream.stream.stream import Stream
@@ -114,8 +115,8 @@ class NodeJetStream:
         """What streams and consumers that are made or changed from now on may be."""
         self.holdings = Holdings(options.headwater)
         self.request_queue_limit = settings.request_queue_limit
-        # Half of what a slow receiver may have pending, since answers have headers, too.
-        self.direct_bytes_max = max(options.max_pending // 2, 1)
+        self.direct_bytes_max = max(options.max_pending, 1)
+        self.direct_turns = DirectTurns(kernel)
         self.transfers = Transfers()
         self.accounts: dict[str, AccountJetStream] = {}
         self.advisories = Advisories(self.domain)

@@ -21,6 +21,7 @@ from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import Wire
 from headwater.edge.jetstream.model.times import parse_time
 from headwater.edge.jetstream.read.block_transfer import BlockTransfer
+from headwater.edge.jetstream.read.kept_filters import KeptFilters
 from headwater.edge.subjects.tokens import valid_subject
 
 COLUMNS = {"subject": 1, "payload": 2, "headers": 4}
@@ -32,7 +33,7 @@ MAX_BYTES = (1, 4 << 20, 64 << 20)
 TRANSFERS_MAX = 64
 """Answers of a node that are under way; each holds one block."""
 FILTERS_KEPT = 4
-"""Filters of a stream that are kept for the next request: to match all subjects takes time."""
+"""Filters of a stream that are kept for the next request."""
 MAX_SEQUENCE = (1 << 64) - (1 << 20)
 
 
@@ -76,7 +77,7 @@ class BlockGet:
     def __init__(self, stream: Any, transfers: Transfers) -> None:
         self.stream = stream
         self.transfers = transfers
-        self.filters: dict[tuple[bytes, ...], Any] = {}
+        self.filters = KeptFilters(FILTERS_KEPT)
 
     def on_request(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
@@ -94,8 +95,7 @@ class BlockGet:
     def answer(self, stream: Any, reply: bytes, asked: tuple[bytes, bytes]) -> None:
         """Begin to answer what was asked on a subject with a body, with what `stream` has."""
         subject, payload = asked
-        if stream is not self.stream:
-            self.stream, self.filters = stream, {}
+        self.stream = stream
         try:
             request = decode(payload, BlockRequest, strict=False)
             self.begin(reply, request, subject.split(b".", 5)[5:])
@@ -148,13 +148,7 @@ class BlockGet:
         """The filter of these patterns; None for everything."""
         if not patterns or b">" in patterns:
             return None
-        found = self.filters.pop(patterns, None)
-        if found is None:
-            found = self.stream.store.filter(patterns)
-        self.filters[patterns] = found
-        while len(self.filters) > FILTERS_KEPT:
-            del self.filters[next(iter(self.filters))]
-        return found
+        return self.filters.get(self.stream.store, patterns)
 
 
 def within(wanted: int, bounds: tuple[int, int, int]) -> int:

@@ -10,21 +10,29 @@ from headwater.edge.jetstream.model.bodies import decode
 from headwater.edge.jetstream.model.errors import JetStreamError
 from headwater.edge.jetstream.model.models import MsgGetRequest
 from headwater.edge.jetstream.model.requests import check_level
-from headwater.edge.jetstream.model.times import format_time, parse_time
+from headwater.edge.jetstream.model.times import parse_time
+from headwater.edge.jetstream.read.direct_batch import DirectBatch, DirectTurns, send_direct
+from headwater.edge.jetstream.read.kept_filters import KeptFilters
 from headwater.edge.storage.format.errors import Damaged
-from headwater.edge.wire.header_block import opened
 
 # Subjects that one multi-subject request may name by its patterns.
 RESULTS_MAX = 1024
+# Batches of one stream that are under way.
+BATCHES_MAX = 1000
+# Filters of one stream that are kept for the next request.
+FILTERS_KEPT = 2
 QUEUE = b"_sys_"
 
 
 class DirectGet:
     """Serves the direct gets of one stream; its methods are callbacks of sinks."""
 
-    def __init__(self, stream: Any, bytes_max: int) -> None:
+    def __init__(self, stream: Any, turns: DirectTurns, bytes_max: int) -> None:
         self.stream = stream
+        self.turns = turns
         self.bytes_max = bytes_max
+        self.filters = KeptFilters(FILTERS_KEPT)
+        self.under_way = 0
 
     def on_request(
         self, subject: bytes, reply: bytes, block: bytes, payload: bytes, sender: object
@@ -83,10 +91,9 @@ class DirectGet:
             self.status(reply, b"408 Malformed Request")
             return None
 
-    def status(self, reply: bytes, text: bytes, lines: bytes = b"") -> None:
+    def status(self, reply: bytes, text: bytes) -> None:
         """Send an empty message with a status."""
-        block = b"NATS/1.0 " + text + b"\r\n" + lines + b"\r\n"
-        self.stream.account.send(reply, b"", b"", block)
+        self.stream.account.send(reply, b"", b"", b"NATS/1.0 " + text + b"\r\n\r\n")
 
     def answer(self, reply: bytes, request: MsgGetRequest) -> None:
         """Send what a valid request asks for."""
@@ -109,43 +116,38 @@ class DirectGet:
     def send_one(self, reply: bytes, request: MsgGetRequest) -> None:
         """Send one message, or 404."""
         store = self.stream.store
-        start = self.start(request)
+        at = self.start(request)
         if request.next_by_subj:
-            found = store.next_by_subject(encoded(request.next_by_subj), start)
-        elif start:
-            found = store.get(start)
-        else:
-            found = store.last_by_subject(encoded(request.last_by_subj))
-        if found is None:
+            at = store.next_matching(self.filter(encoded(request.next_by_subj)), at)
+        elif not at:
+            at = self.filter(encoded(request.last_by_subj)).newest()
+        if not at or not send_direct(self.stream, reply, at, request.no_hdr):
             self.status(reply, b"404 Message Not Found")
-        else:
-            self.send_message(reply, found, request.no_hdr)
+
+    def filter(self, pattern: bytes) -> Any:
+        """The filter of one pattern."""
+        return self.filters.get(self.stream.store, (pattern,) if pattern else ())
+
+    def batch(self, reply: bytes) -> DirectBatch | None:
+        """A batch to start; None when too many are under way, and who asks hears of it."""
+        if self.under_way >= BATCHES_MAX:
+            self.status(reply, b"503 Too Many Batches")
+            return None
+        self.under_way += 1
+        return DirectBatch(self.stream, self.turns, reply, self.leave)
+
+    def leave(self) -> None:
+        """A batch has ended."""
+        self.under_way -= 1
 
     def send_batch(self, reply: bytes, request: MsgGetRequest) -> None:
         """Send up to `batch` messages, none when it is negative, and the end of the batch."""
-        store = self.stream.store
-        pattern = encoded(request.next_by_subj)
-        chosen = store.filter((pattern,) if pattern and pattern != b">" else ())
-        at = self.start(request)
-        pending = store.count_matching(chosen, at)
-        room = self.room(request)
-        last = 0
-        for i in range(request.batch):
-            at = store.next_matching(chosen, at)
-            found = store.get(at) if at else None
-            if found is None:
-                if i == 0:
-                    self.status(reply, b"404 Message Not Found")
-                    return
-                break
-            pending = max(pending - 1, 0)
-            self.send_message(reply, found, request.no_hdr, (pending, last))
-            last = at
-            at += 1
-            room -= len(found.subject) + len(found.headers) + len(found.payload)
-            if room <= 0:
-                break
-        self.status(reply, b"204 EOB", end_lines(pending, last))
+        batch = self.batch(reply)
+        if batch is not None:
+            pattern = encoded(request.next_by_subj)
+            chosen = None if pattern in (b"", b">") else self.filter(pattern)
+            room = self.room(request)
+            batch.send_range(chosen, self.start(request), request.batch, room, request.no_hdr)
 
     def send_multi(self, reply: bytes, request: MsgGetRequest) -> None:
         """Send the last message of every subject that matches, as of a sequence or time; with
@@ -169,21 +171,11 @@ class DirectGet:
             self.status(reply, b"404 No Results")
             return
         sequences = [sequence for sequence in lasts if sequence >= request.seq]
-        room = self.room(request)
-        pending = len(sequences)
-        last = 0
-        for count, sequence in enumerate(sequences, 1):
-            found = store.get(sequence)
-            pending -= 1
-            if found is None:
-                continue
-            self.send_message(reply, found, False, (pending, last))
-            last = sequence
-            room -= len(found.subject) + len(found.headers) + len(found.payload)
-            if room <= 0 or 0 < request.batch <= count:
-                break
-        lines = end_lines(pending, last) + b"Nats-UpTo-Sequence: %d\r\n" % up_to
-        self.status(reply, b"204 EOB", lines)
+        batch = self.batch(reply)
+        if batch is not None:
+            count = request.batch if request.batch > 0 else len(sequences)
+            line = b"Nats-UpTo-Sequence: %d\r\n" % up_to
+            batch.send_list(sequences, count, self.room(request), line)
 
     def room(self, request: MsgGetRequest) -> int:
         """Bytes that may be sent in answer to one request; at 0 and below it ends behind the first
@@ -191,31 +183,6 @@ class DirectGet:
         if request.max_bytes == 0:
             return self.bytes_max
         return min(request.max_bytes, self.bytes_max)
-
-    def send_message(
-        self, reply: bytes, found: Any, bare: bool, batch: tuple[int, int] | None = None
-    ) -> None:
-        """Send one stored message with its identity; `batch` is (pending, last sequence)."""
-        if bare:
-            self.stream.account.send(reply, found.payload)
-            return
-        lines = (
-            b"Nats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n"
-            % (
-                self.stream.name_bytes,
-                found.subject,
-                found.sequence,
-                format_time(found.timestamp).encode(),
-            )
-        )
-        if batch is not None:
-            lines += end_lines(*batch)
-        block = opened(found.headers) + lines + b"\r\n"
-        self.stream.account.send(reply, found.payload, b"", block)
-
-
-def end_lines(pending: int, last: int) -> bytes:
-    return b"Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n" % (pending, last)
 
 
 def encoded(text: str) -> bytes:

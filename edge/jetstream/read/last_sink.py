@@ -6,19 +6,14 @@ from cython.cimports.cpython.bytes import (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
+from cython.cimports.headwater.edge.jetstream.read.direct_body import direct_body
 from cython.cimports.headwater.edge.jetstream.replication.read_gate import ReadGate
 from cython.cimports.headwater.edge.jetstream.stream.stream import Stream
 from cython.cimports.headwater.edge.kernel.kernel import MADE, Endpoint, Msg, Sink
 from cython.cimports.headwater.edge.storage.index.store import Record
 from cython.cimports.headwater.edge.subjects.tokens import is_literal
 
-from headwater.edge.jetstream.model.times import format_time
 from headwater.edge.storage.format.errors import Damaged
-from headwater.edge.wire.header_block import opened
-
-SECOND = cython.declare(cython.longlong, 1_000_000_000)
-_second: cython.longlong = -1
-_text: bytes = b""
 
 
 @cython.cclass
@@ -113,7 +108,7 @@ class LastSink(Sink):
             text: bytes = b"NATS/1.0 500 %b\r\n\r\n" % damage
             out.header_len = PyBytes_GET_SIZE(text)
         elif loaded:
-            text = direct_body(self.stream.name_bytes, cython.address(record))
+            text = direct_body(self.stream.name_bytes, cython.address(record), cython.NULL)
             out.header_len = PyBytes_GET_SIZE(text) - (record.size - record.header_len)
         elif sequence or not is_literal(subject, n):
             return self.hand_on(m, sender)
@@ -124,47 +119,3 @@ class LastSink(Sink):
         out.size = PyBytes_GET_SIZE(text)
         self.stream.account.publish(cython.address(out), None)
         return 0
-
-
-@cython.ccall
-def time_text(ns: cython.longlong) -> bytes:
-    """As `format_time`, with the text of a second kept for the next message of that second."""
-    global _second, _text
-    second: cython.longlong = ns // SECOND
-    fraction: cython.longlong = ns - second * SECOND
-    digits: cython.int = 9
-    if ns < 0:
-        return format_time(ns).encode()
-    if second != _second:
-        _text = format_time(second * 1_000_000_000).encode().removesuffix(b"Z")
-        _second = second
-    if fraction == 0:
-        return _text + b"Z"
-    while fraction % 10 == 0:
-        fraction //= 10
-        digits -= 1
-    return b"%b.%0*dZ" % (_text, digits, fraction)
-
-
-@cython.cfunc
-def direct_body(stream: bytes, record: cython.pointer(Record)) -> bytes:
-    """Header block and payload of a directly read message."""
-    body: cython.p_char = cython.cast(cython.p_char, record.body)
-    head: bytes = opened(PyBytes_FromStringAndSize(body, record.header_len))
-    subject = PyBytes_FromStringAndSize(
-        cython.cast(cython.p_char, record.subject), record.subject_len
-    )
-    lines = (
-        b"Nats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n\r\n"
-        % (
-            stream,
-            subject,
-            record.sequence,
-            time_text(record.timestamp),
-        )
-    )
-    return (
-        head
-        + lines
-        + PyBytes_FromStringAndSize(body + record.header_len, record.size - record.header_len)
-    )

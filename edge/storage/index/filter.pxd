@@ -15,7 +15,7 @@ cdef class Filter:
     cdef public tuple patterns          # bytes; () matches every subject
     cdef PatternSet together            # the same, asked at once; None for few
     cdef bint exact                     # the same have no wildcard
-    cdef bint literal                   # few patterns, none with a wildcard: no table needed
+    cdef readonly bint literal                   # few patterns, none with a wildcard: no table needed
     cdef Cursor cursors[CURSORS]
     cdef unsigned int* hits             # numbers of matching subjects; some may have changed meaning
     cdef unsigned int hit_count

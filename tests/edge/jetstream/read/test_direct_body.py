@@ -3,7 +3,7 @@
 import random
 
 from headwater.edge.jetstream.model.times import SECOND, format_time
-from headwater.edge.jetstream.read.last_sink import time_text
+from headwater.edge.jetstream.read.direct_body import time_text
 
 
 def test_times_are_as_everywhere_else() -> None:
