@@ -115,6 +115,7 @@ COMPILED = (
     "edge/jetstream/stream/stream_consumers.py",
     "edge/jetstream/stream/stream.py",
     "edge/jetstream/stream/expiry.py",
+    "edge/jetstream/publish/batch.py",
     "edge/jetstream/publish/fast_batch.py",
     "edge/jetstream/publish/ingest.py",
     "edge/jetstream/publish/replay.py",

@@ -274,9 +274,7 @@ _FATES: dict[tuple[str, str], Fate] = {
     **_rows("jetstream.limits", Hint("replicated streams of a node have no such bound"),
             "max_ha_assets"),
     **_rows("jetstream.limits.batch", By("edge.jetstream.publish.batch"),
-            "max_inflight_per_stream max_msgs timeout"),
-    **_rows("jetstream.limits.batch", Hint("max_inflight_per_stream bounds each stream"),
-            "max_inflight_total"),
+            "max_inflight_per_stream max_inflight_total max_msgs timeout"),
     # --- headwater's own ---
     **_rows("headwater", By("edge.jetstream.node.node"), "durability profile "
             "commit_segment_bytes commit_max_delay scrub disk_budget"),

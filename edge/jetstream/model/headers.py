@@ -57,11 +57,25 @@ def field_for(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
+def batch_field(
+    line: cython.p_const_uchar, key_len: cython.Py_ssize_t, out: cython.pointer(PublishHeaders)
+) -> cython.pointer(Slice):
+    """Where the value of a header of atomic batches goes; NULL when it is none of them."""
+    if key_len == 13 and same(line, b"Nats-Batch-Id", 13):
+        return cython.address(out.batch_id)
+    if key_len == 19 and same(line, b"Nats-Batch-Sequence", 19):
+        return cython.address(out.batch_sequence)
+    if key_len == 17 and same(line, b"Nats-Batch-Commit", 17):
+        return cython.address(out.batch_commit)
+    return cython.NULL
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
 def is_slow(line: cython.p_const_uchar, key_len: cython.Py_ssize_t) -> cython.bint:
-    """Whether a `Nats-` header belongs to batches, counters, schedules, sources or requests."""
+    """Whether a `Nats-` header belongs to counters, schedules, sources or requests."""
     if key_len == 9 and same(line, b"Nats-Incr", 9):
-        return True
-    if key_len >= 11 and same(line, b"Nats-Batch-", 11):
         return True
     if key_len >= 13 and same(line, b"Nats-Schedule", 13):
         return True
@@ -82,7 +96,8 @@ def scan_publish(
     key_len: cython.Py_ssize_t
     colon: cython.p_const_uchar
     field: cython.pointer(Slice)
-    out.any = out.slow = False
+    out.any = out.slow = out.more = False
+    out.batch_id.n = out.batch_sequence.n = out.batch_commit.n = -1
     out.msg_id.n = out.expected_stream.n = out.expected_last_id.n = out.expected_last.n = -1
     out.expected_subject_last.n = out.expected_subject.n = out.rollup.n = out.ttl.n = -1
     while i < n:
@@ -96,8 +111,17 @@ def scan_publish(
                     if field.n < 0:
                         field[0] = value_of(block + i, length, key_len)
                         out.any = True
-                elif is_slow(block + i, key_len):
+                    i += length + 2
+                    continue
+                field = batch_field(block + i, key_len, out)
+                if field != cython.NULL:
+                    if field.n < 0:
+                        field[0] = value_of(block + i, length, key_len)
                     out.slow = True
+                else:
+                    out.more = True
+                    if is_slow(block + i, key_len):
+                        out.slow = True
         i += length + 2
     return 0
 

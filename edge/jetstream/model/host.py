@@ -21,6 +21,8 @@ class Host(Protocol):
     """Of the answers to one direct get."""
     direct_turns: Any
     """Whose turn it is of the batches of direct gets: `read.direct_batch.DirectTurns`."""
+    batch_room: Any
+    """What open atomic batches may hold: `publish.batch.BatchRoom`."""
     transfers: Any
     """How many block reads are answered at the moment: `read.blocks.Transfers`."""
     usage: dict[str, Any]

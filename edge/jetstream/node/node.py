@@ -23,6 +23,7 @@ from headwater.edge.jetstream.config.sealing_keys import key_ring
 from headwater.edge.jetstream.model import errors
 from headwater.edge.jetstream.model.models import ClusterInfo, StreamConfig
 from headwater.edge.jetstream.node.age_watch import AgeWatch
+from headwater.edge.jetstream.publish.batch import BatchRoom
 from headwater.edge.jetstream.read.blocks import Transfers
 from headwater.edge.jetstream.read.direct_batch import DirectTurns
 from headwater.edge.jetstream.stream import stream_states
@@ -118,6 +119,7 @@ class NodeJetStream:
         self.direct_bytes_max = max(options.max_pending, 1)
         self.direct_turns = DirectTurns(kernel)
         self.transfers = Transfers()
+        self.batch_room = BatchRoom(options.headwater.profile == "edge", self.limits.batch)
         self.accounts: dict[str, AccountJetStream] = {}
         self.advisories = Advisories(self.domain)
         self.describe: Callable[[Any, Account, bytes], dict[str, Any]] = lambda *sender: {}
@@ -183,6 +185,7 @@ class NodeJetStream:
     def resize(self, settings: JetStreamOptions) -> None:
         """Take at most so much; what is stored or was made beyond a lower limit stays."""
         self.limits = settings.limits
+        self.batch_room.bound_by(self.limits.batch)
         for js in self.accounts.values():
             for stream in js.streams.values():
                 if stream.batches is not None:

@@ -11,6 +11,7 @@ cdef class IngestSink(Sink):
     cdef bint quiet                     # keep a refusal in `refusal` instead of answering
     cdef object refusal
     cdef int ingest(self, Msg* m) except -1
+    cdef bint held(self, Msg* m, PublishHeaders* h) except -1
     cdef int accept_step(self, Msg* m) except -1
     cdef int store_quietly(self, Msg* m) except -1
     cdef int accept_level(self, Msg* m, FastBatches batches, FastBatch batch) except -1

@@ -20,6 +20,7 @@ from cython.cimports.headwater.edge.jetstream.model.headers import (
     has_status,
     scan_publish,
 )
+from cython.cimports.headwater.edge.jetstream.publish.batch import Batches
 from cython.cimports.headwater.edge.jetstream.publish.fast_batch import (
     FastBatch,
     FastBatches,
@@ -131,6 +132,8 @@ class IngestSink(Sink):
                 return self.accept_without_status(m)
             scan_publish(m.body, m.header_len, cython.address(h))
             if h.slow or self.stream.counter:
+                if h.batch_id.n > 0 and self.held(m, cython.address(h)):
+                    return 0
                 return self.store_special(m)
             return self.store_checked(m, cython.address(h), None)
         except StoreError as failure:
@@ -142,6 +145,13 @@ class IngestSink(Sink):
             )
             reason = f"internal error, see the server's log: {type(failure).__name__}"
             return self.refuse_with(m, errors.STREAM_GENERAL_ERROR.error(err=reason))
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def held(self, m: cython.pointer(Msg), h: cython.pointer(PublishHeaders)) -> cython.bint:
+        """Whether the message was the next one of an open batch, which holds it now."""
+        batches: Batches = self.stream.batches
+        return batches is not None and not self.quiet and batches.hold(m, h)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -178,7 +188,8 @@ class IngestSink(Sink):
         """Accept or refuse a message of a fast batch."""
         stream: Stream = self.stream
         step: Step
-        batches: FastBatches = None if stream.batches is None else stream.batches.fast
+        both: Batches = stream.batches
+        batches: FastBatches = None if both is None else both.fast
         if self.too_large(m):
             return self.refuse(m, errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM)
         if batches is None:

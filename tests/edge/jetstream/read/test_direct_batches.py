@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import nats
-import pytest
 
 GET = "$JS.API.DIRECT.GET.LARGE"
 MESSAGES = 6000
@@ -22,7 +21,8 @@ async def filled(url: str, name: str = "LARGE", size: int = 300) -> Any:
     await nc.request(f"$JS.API.STREAM.CREATE.{name}", json.dumps(config).encode())
     for at in range(MESSAGES):
         headers = {"At": str(at)} if at % 7 == 0 else None
-        await nc.publish(f"{name}.{at % KINDS // 1000}.{at % KINDS}", bytes([at % 251]) * size, headers=headers)
+        subject = f"{name}.{at % KINDS // 1000}.{at % KINDS}"
+        await nc.publish(subject, bytes([at % 251]) * size, headers=headers)
     await nc.request(f"{name}.last", b"")
     return nc
 
