@@ -27,6 +27,7 @@ from headwater.edge.jetstream.publish import special
 from headwater.edge.jetstream.publish.fast_batch import FastBatches
 from headwater.edge.jetstream.stream.stream_wire import last_sequence
 from headwater.edge.jetstream.stream.usage import REFUSALS
+from headwater.edge.storage.format.errors import StoreFull
 
 BATCHES_MAX = 50
 NODE_BATCHES_MAX = 1000
@@ -460,7 +461,11 @@ class Batches:
         """Have room for all records of a batch in the log, or raise StoreError."""
         if self.stream.config.storage == "file":
             size = batch.size + RECORD_MORE * len(batch.messages)
-            self.stream.node.store().log.ensure(size + REMOVALS_ROOM)
+            try:
+                self.stream.node.store().log.ensure(size + REMOVALS_ROOM)
+            except StoreFull as failure:
+                log.warning("a batch of stream %s is refused: %s", self.stream.name, failure)
+                raise
 
     def check_id(self, msg_id: bytes | None, ids: set[bytes]) -> None:
         """Refuse an id that is in the window or in the batch already."""

@@ -225,7 +225,9 @@ class CommitLog(BatchWriter):
         kept: AdoptedRecords = self.active.adopted
         rest: cython.Py_ssize_t = self.active.capacity - self.active.end
         if size > LIVE_MAX * self.segment_bytes:
-            raise StoreFull(f"{size} bytes are more than the log takes at once")
+            most = LIVE_MAX * self.segment_bytes
+            text = f"{size} bytes are more than the log takes at once, which is {most}"
+            raise StoreFull(f"{text}; commit_segment_bytes makes it larger")
         if kept is not None and kept.bytes and kept.bytes + size > rest:
             # Records in memory count as if they were in the file: so memory stays bounded.
             self.reserve(rest, True)
