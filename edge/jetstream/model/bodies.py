@@ -5,7 +5,7 @@ case; what `null` means is in `nulls`.
 """
 
 import re
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec.inspect import DictType, ListType, NoneType, StructType, Type, UnionType, type_info
@@ -15,6 +15,7 @@ from headwater.edge.jetstream.model.models import PullRequest, SubjectTransform
 from headwater.edge.jetstream.model.nulls import without_nulls
 from headwater.edge.jetstream.model.times import canonical_time
 from headwater.edge.wire.json_objects import BAD_JSON
+from headwater.edge.wire.plain_json import is_plain
 
 T = TypeVar("T")
 
@@ -51,6 +52,7 @@ _GO_KINDS = {
 }
 _TIME_KEYS = frozenset({"opt_start_time", "pause_until", "start_time", "up_to_time"})
 _PULL = msgspec.json.Decoder(PullRequest)
+_PLAIN: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 SCANNED_MAX = 16 * 1024
 """Bytes of a body whose fault is told with its place; a longer one would hold up the loop."""
 
@@ -63,6 +65,9 @@ def decode(payload: bytes, kind: type[T], strict: bool = True, whole: bool = Fal
     """
     if not payload:
         return kind()
+    plain = _plain(payload, kind)
+    if plain is not None:
+        return plain
     try:
         raw = msgspec.json.decode(payload)
     except BAD_JSON as exc:
@@ -88,6 +93,20 @@ def decode(payload: bytes, kind: type[T], strict: bool = True, whole: bool = Fal
         if several:
             raw = _laid(several, payload, kind, strict) if len(several) > 1 else several[0]
     return _converted(raw, payload, kind, strict)
+
+
+def _plain(payload: bytes, kind: type[T]) -> T | None:
+    """A body as `kind` in one pass, as most are; None where there is anything to look at twice: a
+    fault, a number that may be too large, a time, `null`, or a name that may stand twice."""
+    if len(payload) > SCANNED_MAX or not is_plain(payload):
+        return None
+    decoder = _PLAIN.get(kind)
+    if decoder is None:
+        decoder = _PLAIN[kind] = msgspec.json.Decoder(kind)
+    try:
+        return cast(T, decoder.decode(payload))
+    except BAD_JSON:
+        return None
 
 
 def _laid(several: list[Any], payload: bytes, kind: type[Any], strict: bool) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+from headwater.edge.wire.time_text import time_text
+
 SECOND = 1_000_000_000
 ZERO_TIME = "0001-01-01T00:00:00Z"
 # The zero time of the wire in ns since the Unix epoch.
@@ -58,6 +60,8 @@ _UNITS = {
 def format_time(ns: int) -> str:
     """`ns` since the Unix epoch as RFC 3339 in UTC, of the years 0 to 9999; trailing zeros of the
     fraction are dropped."""
+    if _LEAST_NS <= ns <= _MOST_NS:
+        return time_text(ns).decode()
     seconds, fraction = divmod(ns, SECOND)
     if ns < ZERO_NS:
         return "0000" + format_time(ns + _FOUR_YEARS_S * SECOND)[4:]
