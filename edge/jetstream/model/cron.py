@@ -6,11 +6,14 @@ star, when one of them does.
 """
 
 from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import lru_cache
 
 from headwater.edge.jetstream.model.bounds import decimal
 from headwater.edge.jetstream.model.times import SECOND, parse_duration, parse_time
 
 YEARS_MAX = 5
+KEPT = 256
+"""Texts whose meaning is kept: many schedules have the same one."""
 NUMBER_MAX = 1 << 31
 """What is as large is no number of an expression."""
 
@@ -40,17 +43,28 @@ def next_time(pattern: str, zone: tzinfo | None, base_ns: int, now_ns: int) -> t
     if pattern.startswith(("@at ", "@every ")) and zone is not None:
         raise ScheduleError("time zones are for cron patterns")
     if pattern.startswith("@at "):
-        try:
-            return parse_time(pattern[4:]), False
-        except ValueError as error:
-            raise ScheduleError(str(error)) from None
+        return _moment(pattern[4:]), False
     if pattern.startswith("@every "):
         return next_interval(pattern[7:], base_ns, now_ns), True
-    fields = Fields(ALIASES.get(pattern, pattern))
+    fields = _fields(ALIASES.get(pattern, pattern))
     due = fields.after(base_ns, zone or UTC)
     if due < now_ns:
         due = fields.after(now_ns, zone or UTC)
     return due, True
+
+
+@lru_cache(KEPT)
+def _moment(text: str) -> int:
+    """The time of `@at`. Raises ScheduleError."""
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise ScheduleError(str(error)) from None
+
+
+@lru_cache(KEPT)
+def _fields(pattern: str) -> "Fields":
+    return Fields(pattern)
 
 
 def next_interval(text: str, base_ns: int, now_ns: int) -> int:
@@ -126,6 +140,9 @@ class Fields:
             if edge.astimezone(UTC) < start:
                 continue
             for minute in self.minutes:
+                edge = datetime(day.year, day.month, day.day, hour, minute, 59, tzinfo=zone)
+                if edge.astimezone(UTC) < start:
+                    continue
                 for second in self.seconds:
                     local = datetime(
                         day.year, day.month, day.day, hour, minute, second, tzinfo=zone

@@ -20,6 +20,8 @@ log = logging.getLogger("headwater.jetstream")
 
 # Stored messages looked at in one turn after a start.
 SLICE = 1000
+# Schedules that are fired in one turn.
+FIRED = 100
 # A schedule is fired at most this early after it was stored, so that bursts share a turn.
 GRAIN_S = 0.05
 RETRY_NS = SECOND
@@ -119,6 +121,8 @@ class Schedules:
         self.by_subject: dict[bytes, tuple[int, int]] = {}
         self.queue: list[tuple[int, bytes]] = []
         self.timer: Any = None
+        self.armed = 0
+        """When the timer is for."""
         self.scanned = 0
         if stream.store.messages:
             stream.kernel.loop.call_soon(self.scan)
@@ -143,7 +147,10 @@ class Schedules:
 
     def stored(self, sequence: int, subject: bytes, block: bytes, timestamp: int) -> None:
         """Act on a message just stored: a new schedule, the end of one, or its next time."""
-        found = headers.parse(block) if block else {}
+        if PATTERN not in block:
+            self.by_subject.pop(subject, None)
+            return
+        found = headers.parse(block)
         self.add(sequence, subject, found, timestamp)
         following = found.get(NEXT)
         scheduler = found.get(SCHEDULER)
@@ -180,8 +187,14 @@ class Schedules:
     def put(self, subject: bytes, sequence: int, at: int) -> None:
         """Set when a subject's schedule is due."""
         self.by_subject[subject] = sequence, at
-        heapq.heappush(self.queue, (at, subject))
-        self.arm()
+        if len(self.queue) > 2 * len(self.by_subject) + SLICE:
+            # What was there before of subjects that have another schedule now, or none.
+            self.queue = [(due_at, name) for name, (_, due_at) in self.by_subject.items()]
+            heapq.heapify(self.queue)
+        else:
+            heapq.heappush(self.queue, (at, subject))
+        if self.timer is None or self.queue[0][0] < self.armed:
+            self.arm()
 
     def clock_set(self, step_ns: int) -> None:
         """The wall clock was set by `step_ns`. Times of day stay; intervals go on as if it had not
@@ -209,14 +222,17 @@ class Schedules:
             self.timer.cancel()
             self.timer = None
         if self.queue:
+            self.armed = self.queue[0][0]
             wait = (self.queue[0][0] - self.stream.kernel.clock()) / SECOND
             self.timer = self.stream.kernel.loop.call_later(max(wait, GRAIN_S), self.on_timer)
 
     def on_timer(self) -> None:
-        """Fire what is due."""
+        """Fire what is due, a part of it in each turn."""
         self.timer = None
         now = self.stream.kernel.clock()
-        while self.queue and self.queue[0][0] <= now:
+        left = FIRED
+        while left and self.queue and self.queue[0][0] <= now:
+            left -= 1
             at, subject = heapq.heappop(self.queue)
             sequence, current = self.by_subject.get(subject, (0, 0))
             if not sequence or current != at:
@@ -233,6 +249,9 @@ class Schedules:
                 )
                 self.put(subject, sequence, now + RETRY_NS)
         self.arm()
+        if not left and self.timer is not None:
+            self.timer.cancel()
+            self.timer = self.stream.kernel.loop.call_later(0, self.on_timer)
         self.stream.kernel.turn()
 
     def fire(self, subject: bytes, sequence: int, at: int, now: int) -> None:
