@@ -13,7 +13,8 @@ from headwater.edge.jetstream.model.times import SECOND, parse_duration, parse_t
 
 YEARS_MAX = 5
 KEPT = 256
-"""Texts whose meaning is kept: many schedules have the same one."""
+KEPT_CHARS = 100
+"""The meaning of so many texts is kept, if they are no longer: many schedules have the same one."""
 NUMBER_MAX = 1 << 31
 """What is as large is no number of an expression."""
 
@@ -43,28 +44,22 @@ def next_time(pattern: str, zone: tzinfo | None, base_ns: int, now_ns: int) -> t
     if pattern.startswith(("@at ", "@every ")) and zone is not None:
         raise ScheduleError("time zones are for cron patterns")
     if pattern.startswith("@at "):
-        return _moment(pattern[4:]), False
+        return (_moment if len(pattern) <= KEPT_CHARS else moment)(pattern[4:]), False
     if pattern.startswith("@every "):
         return next_interval(pattern[7:], base_ns, now_ns), True
-    fields = _fields(ALIASES.get(pattern, pattern))
+    fields = (_fields if len(pattern) <= KEPT_CHARS else Fields)(ALIASES.get(pattern, pattern))
     due = fields.after(base_ns, zone or UTC)
     if due < now_ns:
         due = fields.after(now_ns, zone or UTC)
     return due, True
 
 
-@lru_cache(KEPT)
-def _moment(text: str) -> int:
+def moment(text: str) -> int:
     """The time of `@at`. Raises ScheduleError."""
     try:
         return parse_time(text)
     except ValueError as error:
         raise ScheduleError(str(error)) from None
-
-
-@lru_cache(KEPT)
-def _fields(pattern: str) -> "Fields":
-    return Fields(pattern)
 
 
 def next_interval(text: str, base_ns: int, now_ns: int) -> int:
@@ -199,3 +194,7 @@ def number(text: str, names: tuple[str, ...], shift: int) -> int:
     if found is None or found == NUMBER_MAX:
         raise ScheduleError(f"failed to parse int from {text}")
     return found
+
+
+_moment = lru_cache(KEPT)(moment)
+_fields = lru_cache(KEPT)(Fields)

@@ -1,15 +1,24 @@
 """Per-message time to live (ADR-43): the Nats-TTL header, and markers of subjects that ended."""
 
+from functools import lru_cache
+
 from headwater.edge.jetstream.model import headers
 from headwater.edge.jetstream.model.bounds import SPAN_MAX_NS, decimal
 from headwater.edge.jetstream.model.times import SECOND, format_duration, parse_duration
 
 NEVER = -1
 TTL_MAX_S = SPAN_MAX_NS // SECOND
+KEPT = 256
+KEPT_CHARS = 32
+"""The meaning of so many values is kept, if they are no longer: messages often have the same."""
 
 
 def parse_ttl(value: bytes) -> int | None:
     """Seconds of a Nats-TTL value; -1 is `never`, 0 none, None when it is not valid."""
+    return _kept(value) if len(value) <= KEPT_CHARS else _parsed(value)
+
+
+def _parsed(value: bytes) -> int | None:
     try:
         text = value.decode("ascii")
     except UnicodeDecodeError:
@@ -25,6 +34,9 @@ def parse_ttl(value: bytes) -> int | None:
     except ValueError:
         return None
     return min(duration // SECOND, TTL_MAX_S) if duration >= SECOND else None
+
+
+_kept = lru_cache(KEPT)(_parsed)
 
 
 def with_ttl(block: bytes, ttl_s: int) -> bytes:

@@ -16,14 +16,14 @@ from headwater.edge.jetstream.stream.counters import (
 
 INCREMENT = re.compile(rb"[+-]?\d+")
 # Not compatible with a counter, which is its own optimistic concurrency.
-_AGAINST_COUNTERS = (
+_AGAINST_COUNTERS = frozenset((
     b"Nats-Rollup",
     b"Nats-Expected-Stream",
     b"Nats-Expected-Last-Msg-Id",
     b"Nats-Expected-Last-Sequence",
     b"Nats-Expected-Last-Subject-Sequence",
     b"Nats-Expected-Last-Subject-Sequence-Subject",
-)
+))
 
 Prepared = tuple[bytes, bytes, bytes | None]
 
@@ -63,7 +63,7 @@ def prepare(
 
 def scheduled(stream: Any, subject: bytes, block: bytes, found: dict[bytes, bytes]) -> bytes:
     """The header block to store, which may be a schedule's. Raises JetStreamError."""
-    if any(key.startswith(b"Nats-Schedule") for key in found):
+    if b"Nats-Schedule" in block:
         return schedules.check(stream, subject, block, found)
     return block
 
@@ -85,7 +85,7 @@ def check_increment(stream: Any, payload: bytes, found: dict[bytes, bytes]) -> N
         raise errors.MESSAGE_INCR_DISABLED.error()
     if payload:
         raise errors.MESSAGE_INCR_PAYLOAD.error()
-    if any(found.get(key) for key in _AGAINST_COUNTERS):
+    if not _AGAINST_COUNTERS.isdisjoint(found) and any(map(found.get, _AGAINST_COUNTERS)):
         raise errors.MESSAGE_INCR_INVALID.error()
 
 

@@ -6,6 +6,7 @@ what was removed at the origin, or passed over, leaves no error behind.
 """
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -16,13 +17,17 @@ STEP = b"Nats-Incr"
 SOURCES = b"Nats-Counter-Sources"
 ORIGIN = b"Nats-Stream-Source"
 _Sources = dict[str, dict[str, str] | None] | None
+_USUAL = re.compile(rb'\{"val":"(-?[0-9]{1,4000})"\}')
 DIGITS_MAX = 4096
 """Digits of a total, at most."""
 
 
 def counter_value(payload: bytes) -> int:
     """The total in a stored counter message. Raises JetStreamError when it holds none."""
+    usual = _USUAL.fullmatch(payload)
     try:
+        if usual is not None:
+            return int(usual[1])
         return int(json.loads(payload)["val"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise errors.MESSAGE_COUNTER_BROKEN.error() from None

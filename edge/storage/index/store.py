@@ -461,7 +461,10 @@ class MessageStore(MessageIndex):
 
     def last_by_subject(self, pattern: Text) -> StoredMessage | None:
         """Newest message whose subject matches."""
-        at = self.filter((pattern,) if pattern else ()).newest()
+        if pattern and is_literal(start_of(pattern), len(pattern)):
+            at = self.last_for(start_of(pattern), len(pattern))
+        else:
+            at = self.filter((pattern,) if pattern else ()).newest()
         return self.get(at) if at else None
 
     def next_by_subject(self, pattern: Text, start: int = 0) -> StoredMessage | None:
