@@ -217,7 +217,7 @@ class Batches:
                 self.abandon(batch_id, "incomplete")
                 raise errors.ATOMIC_PUBLISH_INCOMPLETE_BATCH.error()
             if commit != b"eob":
-                self.take_in(batch_id, batch, HeldMessage(subject, block, payload))
+                self.admit(batch_id, batch, HeldMessage(subject, block, payload))
             if len(batch.messages) > self.messages_max:
                 size = self.messages_max
                 self.abandon(batch_id, "large")
@@ -233,7 +233,7 @@ class Batches:
             return
         self.stream.answers.owe_text(reply, 0, b"", True)
 
-    def take_in(self, batch_id: bytes, batch: Batch, held: HeldMessage) -> None:
+    def admit(self, batch_id: bytes, batch: Batch, held: HeldMessage) -> None:
         """Add a message, if the node has room for it. Raises JetStreamError, which abandons the
         batch."""
         if self.room.bytes + held.cost() > self.room.bytes_max:
@@ -464,7 +464,11 @@ class Batches:
             try:
                 self.stream.node.store().log.ensure(size + REMOVALS_ROOM)
             except StoreFull as failure:
-                log.warning("a batch of stream %s is refused: %s", self.stream.name, failure)
+                log.warning(
+                    "a batch of stream %s is refused, and nothing of it is stored: %s",
+                    self.stream.name,
+                    failure,
+                )
                 raise
 
     def check_id(self, msg_id: bytes | None, ids: set[bytes]) -> None:

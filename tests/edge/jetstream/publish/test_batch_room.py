@@ -24,7 +24,9 @@ async def connected(port: int, *streams: str) -> Any:
     nc = await nats.connect(f"nats://127.0.0.1:{port}")
     for name in streams:
         config = {"name": name, "subjects": [f"{name}.>"], "allow_atomic": True}
-        answer = await nc.request(f"$JS.API.STREAM.CREATE.{name}", json.dumps(config).encode())
+        answer = await nc.request(
+            f"$JS.API.STREAM.CREATE.{name}", json.dumps(config).encode(), timeout=10
+        )
         assert b'"error"' not in answer.data
     return nc
 
@@ -53,7 +55,7 @@ async def test_so_many_batches_of_all_streams(name: str, tmp_path: Path) -> None
         # Whether it is committed, given up or forgotten with its stream: its place is free again.
         assert await step(nc, "B", "y", 5) == 10176
         assert await step(nc, "B", "z", 1) == 0
-        await nc.request("$JS.API.STREAM.DELETE.B", b"")
+        await nc.request("$JS.API.STREAM.DELETE.B", b"", timeout=10)
         assert [await step(nc, "A", batch, 1) for batch in "abc"] == [0, 0, 10210]
         await nc.close()
 
@@ -74,7 +76,7 @@ async def test_so_many_bytes(tmp_path: Path) -> None:
         assert await step(nc, "A", "x", 31, b"", "1") == 0
         assert [await step(nc, "B", "z", at, LARGE) for at in range(1, 9)] == [0] * 8
         assert await step(nc, "B", "z", 9, b"", "1") == 0
-        infos = [await nc.request(f"$JS.API.STREAM.INFO.{stream}") for stream in "AB"]
+        infos = [await nc.request(f"$JS.API.STREAM.INFO.{stream}", timeout=10) for stream in "AB"]
         assert [json.loads(info.data)["state"]["messages"] for info in infos] == [31, 9]
         await nc.close()
 
@@ -89,6 +91,6 @@ async def test_more_than_the_log_takes_at_once(tmp_path: Path) -> None:
         assert await step(nc, "A", "x", 13, b"", "1") == 10023
         assert "commit_segment_bytes makes it larger" in file.read_text()
         assert await step(nc, "A", "y", 1, b"", "1") == 0
-        info = await nc.request("$JS.API.STREAM.INFO.A")
+        info = await nc.request("$JS.API.STREAM.INFO.A", timeout=10)
         assert json.loads(info.data)["state"]["messages"] == 1
         await nc.close()

@@ -10,6 +10,7 @@ import nats
 
 GET = "$JS.API.DIRECT.GET.LARGE"
 MESSAGES = 6000
+PATIENCE_S = 20
 KINDS = 3000
 """Subjects of the stream: more than a filter follows one by one."""
 
@@ -18,12 +19,13 @@ async def filled(url: str, name: str = "LARGE", size: int = 300) -> Any:
     """A connection, and a stream whose last messages are there."""
     nc = await nats.connect(url)
     config = {"name": name, "subjects": [f"{name}.>"], "storage": "file", "allow_direct": True}
-    await nc.request(f"$JS.API.STREAM.CREATE.{name}", json.dumps(config).encode())
+    create = json.dumps(config).encode()
+    await nc.request(f"$JS.API.STREAM.CREATE.{name}", create, timeout=PATIENCE_S)
     for at in range(MESSAGES):
         headers = {"At": str(at)} if at % 7 == 0 else None
         subject = f"{name}.{at % KINDS // 1000}.{at % KINDS}"
         await nc.publish(subject, bytes([at % 251]) * size, headers=headers)
-    await nc.request(f"{name}.last", b"")
+    await nc.request(f"{name}.last", b"", timeout=PATIENCE_S)
     return nc
 
 
@@ -34,7 +36,7 @@ async def batch(nc: Any, request: dict[str, Any]) -> list[tuple[bytes, dict[str,
     await nc.publish(GET, json.dumps(request).encode(), reply=inbox)
     found: list[tuple[bytes, dict[str, str]]] = []
     while not found or "Status" not in found[-1][1]:
-        msg = await sub.next_msg(timeout=20)
+        msg = await sub.next_msg(timeout=PATIENCE_S)
         headers = {k: v for k, v in (msg.headers or {}).items() if k != "Nats-Time-Stamp"}
         found.append((msg.data, headers))
     await sub.unsubscribe()
@@ -61,7 +63,7 @@ async def test_batches_of_many_parts(both_urls: tuple[str, str]) -> None:
     for request in requests:
         assert await batch(ours, request) == await batch(theirs, request), request
     for nc in (ours, theirs):
-        await nc.request("$JS.API.STREAM.DELETE.LARGE", b"")
+        await nc.request("$JS.API.STREAM.DELETE.LARGE", b"", timeout=PATIENCE_S)
         await nc.close()
 
 
@@ -78,7 +80,7 @@ async def test_a_stream_that_moves_meanwhile(headwater_url: str) -> None:
         await nc.publish("$JS.API.STREAM.MSG.DELETE.LARGE", json.dumps({"seq": sequence}).encode())
     seen = []
     while True:
-        msg = await sub.next_msg(timeout=20)
+        msg = await sub.next_msg(timeout=PATIENCE_S)
         if "Status" in msg.headers:
             break
         seen.append(int(msg.headers["Nats-Sequence"]))
@@ -87,7 +89,7 @@ async def test_a_stream_that_moves_meanwhile(headwater_url: str) -> None:
     assert kept <= set(seen) <= {*range(1, MESSAGES + 1)}
     assert seen == sorted(seen)
     assert msg.headers["Nats-Num-Pending"] == "1"
-    await nc.request("$JS.API.STREAM.DELETE.LARGE", b"")
+    await nc.request("$JS.API.STREAM.DELETE.LARGE", b"", timeout=PATIENCE_S)
     await nc.close()
 
 
@@ -115,7 +117,7 @@ async def test_a_slow_reader_gets_all_and_holds_up_nobody(headwater_url: str) ->
     rounds = 5
     link = ask(headwater_url, [b'{"seq":1,"batch":100000}'] * rounds)
     for _ in range(20):
-        answer = await nc.request(GET, b'{"seq": 3}', timeout=5)
+        answer = await nc.request(GET, b'{"seq": 3}', timeout=PATIENCE_S)
         assert answer.headers["Nats-Sequence"] == "3"
 
     def read() -> list[bytes]:
@@ -134,7 +136,7 @@ async def test_a_slow_reader_gets_all_and_holds_up_nobody(headwater_url: str) ->
     ends = await asyncio.to_thread(read)
     line = b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: %d\r\n" % (MESSAGES + 1)
     assert all(line in end for end in ends)
-    await nc.request("$JS.API.STREAM.DELETE.LARGE", b"")
+    await nc.request("$JS.API.STREAM.DELETE.LARGE", b"", timeout=PATIENCE_S)
     await nc.close()
 
 
@@ -147,5 +149,5 @@ async def test_batches_of_who_is_gone_end(headwater_url: str) -> None:
     while "503" in found[-1][1].values():
         found = await batch(nc, {"seq": 1, "batch": 100})
     assert len(found) == 101
-    await nc.request("$JS.API.STREAM.DELETE.LARGE", b"")
+    await nc.request("$JS.API.STREAM.DELETE.LARGE", b"", timeout=PATIENCE_S)
     await nc.close()
