@@ -64,6 +64,9 @@ class GroupStatus(Protocol):
 class StreamGroups(Protocol):
     """Replicated streams, as the API needs them."""
 
+    def leader_of(self, number: int) -> int:
+        """The node that leads a group, as far as is known here; 0 for none."""
+
     def status(self, number: int) -> Any:
         """A GroupStatus; None when the group is not here."""
 
@@ -140,8 +143,7 @@ class Cluster:
         """Number of the node that leads a stream, as far as is known here; 0 for none."""
         if assignment.group == NO_GROUP:
             return assignment.peers[0]
-        status = self.groups.status(assignment.group) if self.groups is not None else None
-        return status.leader if status is not None else 0
+        return self.groups.leader_of(assignment.group) if self.groups is not None else 0
 
     def is_led_elsewhere(self, leader: int) -> bool:
         """Whether another node leads that is there, as far as is known here."""

@@ -274,7 +274,7 @@ class ClusterRoutes:
         answer = run()
         return await answer if isinstance(answer, Awaitable) else answer
 
-    async def _led_elsewhere(
+    def _led_elsewhere(
         self,
         js: AccountJetStream,
         ctx: Context,
@@ -289,6 +289,24 @@ class ClusterRoutes:
             there = (n for n in assignment.holders if cluster.founding.answers(n))
             self._leave(copy, ctx, assignment, next(there, 0), waits_until)
             return None
+        leader = cluster.leader_of(assignment)
+        if not waits_until and cluster.is_led_elsewhere(leader):
+            # As most are, without a task: every node hears every request.
+            self._leave(copy, ctx, assignment, leader, waits_until)
+            return None
+        return self._when_stream_led(js, ctx, assignment, waits_until, run)
+
+    async def _when_stream_led(
+        self,
+        js: AccountJetStream,
+        ctx: Context,
+        assignment: Assignment,
+        waits_until: float,
+        run: Callable[[float], Any],
+    ) -> Any:
+        """Answer when this node leads a stream that it has a replica of, or refuse when nobody
+        does. `waits_until` is when that is too late, 0 for a request that has not waited yet."""
+        cluster = self.cluster
 
         def leader_known() -> bool:
             there = cluster.here(js.name, assignment.name) is not None
@@ -302,7 +320,8 @@ class ClusterRoutes:
                 raise cluster.applier.failed[assignment.incarnation]
             raise errors.CLUSTER_NOT_AVAIL.error()
         if cluster.here(js.name, assignment.name) is None:
-            self._leave(copy, ctx, assignment, cluster.leader_of(assignment), waits_until)
+            to = cluster.leader_of(assignment)
+            self._leave(copy_of(js, ctx), ctx, assignment, to, waits_until)
             return None
         answer = run(waits_until)
         return await answer if isinstance(answer, Awaitable) else answer

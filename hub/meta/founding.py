@@ -115,6 +115,8 @@ class Founding:
         self.routes: ConfiguredRoutes | None = None
         self.chance = chance
         self.describe = describe
+        self.own_name = ""
+        """The server's; empty until it is asked for."""
         self.heard: dict[int, Heard] = {}
         self.introduced: set[int] = set()
         """Nodes that have said hello on the route that they have now."""
@@ -217,7 +219,8 @@ class Founding:
 
     def _name(self, number: int) -> str:
         if number == self.transport.number:
-            return self.describe().name
+            self.own_name = self.own_name or self.describe().name
+            return self.own_name
         heard = self.heard.get(number)
         return heard.hello.name if heard is not None else ""
 

@@ -482,6 +482,12 @@ class StreamGroups:
         group = self.groups.get(number)
         return group.status() if group is not None else None
 
+    def leader_of(self, number: int) -> int:
+        """The node that leads a group, as far as is known here; 0 for none."""
+        group = self.groups.get(number)
+        raft = group.raft if group is not None else None
+        return raft.leader if raft is not None else 0
+
     def members(self, number: int) -> list[int]:
         """The voters of a group, as far as is known here."""
         group = self.groups.get(number)
