@@ -25,7 +25,7 @@ SANITIZED_TESTS := tests/fuzz tests/abuse/test_wire.py tests/edge/broker/test_cl
 	tests/edge/storage/erase/test_erase.py tests/edge/storage/log \
 	tests/edge/storage/directory
 
-.PHONY: arm64 differ python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet bench-links bench-spark clients client-suite clients-install client-javascript client-go client-python client-rust client-java client-c damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-held sim-jetstream sim-links sim-mutants slow spark-cluster wheels clean
+.PHONY: arm64 differ python314 cluster-faults configurations decisions sanitize bench-access bench-cluster bench-fleet bench-links bench-operations bench-spark clients client-suite clients-install client-javascript client-go client-python client-rust client-java client-c damage faults fleet fuzz help install ext demo check test edge-512 lint bench bench-storage sim sim-bugs sim-held sim-jetstream sim-links sim-mutants slow spark-cluster wheels clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -173,6 +173,9 @@ bench-links: $(STAMP) ext  ## Mirrors and sources across links beside nats-serve
 
 bench-spark: $(STAMP) ext  ## The Spark source with its controls, and what is required of it
 	@$(BIN)/python -m bench.spark $(ARGS)
+
+bench-operations: $(STAMP) ext  ## Requests of every kind beside nats-server: ARGS="--nodes 3"
+	@$(BIN)/python -m bench.operations $(ARGS)
 
 bench-access: $(STAMP) ext  ## Logins by JWT and permissions beside nats-server, and what is required
 	@$(BIN)/python -m bench.access --check $(ARGS)
