@@ -198,10 +198,11 @@ class ClusterRoutes:
             def again(waits_until: float = waits_until, asked: int = asked) -> Any:
                 return serve(js, tokens, payload, ctx, waits_until, asked)
 
+            copy = copy_of(js, ctx)
             if not waits_until and asked < 0:
-                if self.relay.came_early(copy_of(js, ctx)):
+                if self.relay.came_early(copy):
                     return None
-                self.relay.hear(copy_of(js, ctx))
+                self.relay.hear(copy)
             stream = cluster.here(js.name, tokens[0])
             if stream is not None and cluster.hands_over(stream):
                 return self._when_handed_over(
@@ -210,7 +211,6 @@ class ClusterRoutes:
             if stream is not None and not cluster.is_sure(stream):
                 return self._when_sure(stream, again)
             if stream is not None:
-                copy = copy_of(js, ctx)
                 key, term = stream.incarnation, cluster.term_of(stream)
                 if asked != term and self.relay.is_doubtful(copy, key):
                     return self.relay.unless_done(copy, term, lambda: again(asked=term))
@@ -220,7 +220,7 @@ class ClusterRoutes:
             known = cluster.state.stream(js.name, tokens[0])
             if known is None or self._is_away(known.assignment):
                 return by_meta(js, tokens, payload, ctx)
-            return self._led_elsewhere(js, ctx, known.assignment, waits_until, again)
+            return self._led_elsewhere(js, ctx, copy, known.assignment, waits_until, again)
 
         return serve
 
@@ -278,13 +278,14 @@ class ClusterRoutes:
         self,
         js: AccountJetStream,
         ctx: Context,
+        copy: Copy,
         assignment: Assignment,
         waits_until: float,
         run: Callable[[float], Any],
     ) -> Any:
         """Answer when this node is about to lead, or when nobody does. Otherwise leave the request
         to who leads. `waits_until` as of `_when_led`; 0 for a request that has not waited."""
-        cluster, copy = self.cluster, copy_of(js, ctx)
+        cluster = self.cluster
         if cluster.number not in assignment.holders:
             there = (n for n in assignment.holders if cluster.founding.answers(n))
             self._leave(copy, ctx, assignment, next(there, 0), waits_until)
@@ -294,12 +295,13 @@ class ClusterRoutes:
             # As most are, without a task: every node hears every request.
             self._leave(copy, ctx, assignment, leader, waits_until)
             return None
-        return self._when_stream_led(js, ctx, assignment, waits_until, run)
+        return self._when_stream_led(js, ctx, copy, assignment, waits_until, run)
 
     async def _when_stream_led(
         self,
         js: AccountJetStream,
         ctx: Context,
+        copy: Copy,
         assignment: Assignment,
         waits_until: float,
         run: Callable[[float], Any],
@@ -321,7 +323,7 @@ class ClusterRoutes:
             raise errors.CLUSTER_NOT_AVAIL.error()
         if cluster.here(js.name, assignment.name) is None:
             to = cluster.leader_of(assignment)
-            self._leave(copy_of(js, ctx), ctx, assignment, to, waits_until)
+            self._leave(copy, ctx, assignment, to, waits_until)
             return None
         answer = run(waits_until)
         return await answer if isinstance(answer, Awaitable) else answer

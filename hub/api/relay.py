@@ -86,8 +86,21 @@ class Copy(msgspec.Struct, array_like=True, frozen=True):
     @property
     def digest(self) -> bytes:
         """The same for all nodes; headers may tell more on some of them."""
-        parts = [self.account.encode(), self.subject, self.reply, self.payload]
-        return hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
+        if _digested.copy is not self:
+            parts = [self.account.encode(), self.subject, self.reply, self.payload]
+            _digested.digest = hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
+            _digested.copy = self
+        return _digested.digest
+
+
+class _Digested:
+    """The digest of the copy that was asked last: each is asked for it several times in a row."""
+
+    copy: Copy | None = None
+    digest = b""
+
+
+_digested = _Digested()
 
 
 def copy_of(js: AccountJetStream, ctx: Context) -> Copy:
