@@ -226,8 +226,12 @@ class AccountJetStream:
         )
 
     def consumers_by_tier(self) -> dict[str, int]:
-        """How many consumers have that many replicas, of the streams that live here."""
+        """How many consumers have that many replicas, of the streams that live here. All are of
+        one tier for an account without tiers: there may be thousands."""
         found: dict[str, int] = {}
+        if not self.tiers.wire:
+            count = sum(stream.consumers.visible for stream in self.streams.values())
+            return {tier_name(1): count} if count else found
         for stream in self.streams.values():
             for consumer in limitable(stream):
                 replicas = consumer.config.num_replicas or stream.config.num_replicas

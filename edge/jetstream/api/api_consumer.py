@@ -243,25 +243,22 @@ def _page(payload: bytes, ctx: Any) -> int:
     return max(decode(payload, ConsumersRequest, ctx.strict).offset, 0)
 
 
-def _listed(js: Any, name: str) -> list[Delivery]:
-    return sorted(consumers.limitable(js.stream(name)), key=lambda found: found.name)
-
-
 def names(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> ConsumerNames:
     """CONSUMER.NAMES.<stream>"""
     offset = _page(payload, ctx)
-    found = _listed(js, tokens[0])
+    found = js.stream(tokens[0]).consumers.in_order()
     offset = min(offset, len(found))
-    page = [one.name for one in found[offset : offset + NAMES_LIMIT]]
+    page = found[offset : offset + NAMES_LIMIT]
     return ConsumerNames(total=len(found), offset=offset, consumers=page)
 
 
 def listing(js: Any, tokens: list[str], payload: bytes, ctx: Any) -> ConsumerList:
     """CONSUMER.LIST.<stream>"""
     offset = _page(payload, ctx)
-    found = _listed(js, tokens[0])
+    there = js.stream(tokens[0]).consumers
+    found = there.in_order()
     offset = min(offset, len(found))
-    page = [consumer_info(one, listed=True) for one in found[offset : offset + LIST_LIMIT]]
+    page = [consumer_info(there[one], listed=True) for one in found[offset : offset + LIST_LIMIT]]
     return ConsumerList(total=len(found), offset=offset, consumers=page)
 
 

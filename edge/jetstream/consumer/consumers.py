@@ -107,17 +107,21 @@ def add(consumer: Delivery) -> None:
 
 
 def _check_count(stream: Any, limits: consumer_config.Limits) -> None:
-    there = workers(stream)
     own = stream.config
+    most = own.max_consumers
+    if most <= 0 and limits.account_max_consumers <= 0:
+        most = limits.default_max_consumers
+    bounds = [bound for bound in (most, limits.account_max_consumers) if bound > 0]
+    if not bounds or len(stream.consumers) < min(bounds):
+        # As for most: whoever has thousands of consumers has none of them counted.
+        return
+    there = workers(stream)
     tier = [
         each
         for each in there
         if not limits.tier_replicas
         or (each.config.num_replicas or max(1, own.num_replicas)) == limits.tier_replicas
     ]
-    most = own.max_consumers
-    if most <= 0 and limits.account_max_consumers <= 0:
-        most = limits.default_max_consumers
     if 0 < most <= len(there) or 0 < limits.account_max_consumers <= len(tier):
         raise errors.MAXIMUM_CONSUMERS_LIMIT.error()
 

@@ -8,6 +8,8 @@ cdef class StreamConsumers:
     cdef Kernel kernel                  # of the node
     cdef object on_unneeded             # has the stream look for what no consumer needs any more
     cdef dict by_name                   # name -> Consumer; `changed` follows a change
+    cdef set hidden                     # names of those that mirrors and sources have made
+    cdef list order                     # the names of all others, sorted; None after a change
     cdef bint stale                     # `observers` and `patterns` are not what `by_name` says
     cdef list observers                 # by_name.values(), as a list
     cdef tuple patterns                 # that some consumer wants, if `by_interest`

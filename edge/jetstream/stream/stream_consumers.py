@@ -34,6 +34,7 @@ class StreamConsumers:
         self.kernel = kernel
         self.on_unneeded = on_unneeded
         self.by_name = {}
+        self.hidden = set()
         self.observers = []
         self.patterns = ()
 
@@ -69,20 +70,40 @@ class StreamConsumers:
         """All consumers, with their names."""
         return self.by_name.items()
 
+    @property
+    def visible(self) -> int:
+        """How many there are but for those of mirrors and sources (`direct`)."""
+        return len(self.by_name) - len(self.hidden)
+
+    def in_order(self) -> list:
+        """The names of those, sorted. Whoever lists thousands asks for one page after the other."""
+        if self.order is None:
+            self.order = sorted(name for name in self.by_name if name not in self.hidden)
+        return self.order
+
     def add(self, consumer: Any) -> None:
         """Enter a consumer."""
         self.by_name[consumer.name] = consumer
+        self.order = None
+        if consumer.config.direct:
+            self.hidden.add(consumer.name)
+        else:
+            self.hidden.discard(consumer.name)
         self.changed()
 
     def remove(self, name: str) -> None:
         """Take a consumer out, if it is there; what only it held back may leave the stream."""
         self.by_name.pop(name, None)
+        self.hidden.discard(name)
+        self.order = None
         self.changed()
 
     def clear(self) -> None:
         """Take all out, of a stream that ends. `observers` stays: no ack that is under way drops
         a message because nobody needs it."""
         self.by_name.clear()
+        self.hidden.clear()
+        self.order = None
 
     def changed(self) -> None:
         """Learn that consumers, or what they want, are not what they were."""

@@ -97,4 +97,4 @@ def stream_state(stream: Any, details: bool = False) -> StreamState:
 
 def visible_consumers(stream: Any) -> int:
     """How many consumers a stream has, not counting those of mirrors and sources."""
-    return sum(1 for consumer in stream.consumers.values() if not consumer.config.direct)
+    return int(stream.consumers.visible)
