@@ -220,7 +220,9 @@ class AccountJetStream:
         return AccountInfo(
             **used,
             limits=self.tiers.flat,
-            tiers=self.tier_infos(self.tiers.used(), self.configs(), self.consumers_by_tier()),
+            tiers=self.tier_infos(self.tiers.used(), self.configs(), self.consumers_by_tier())
+            if self.tiers.wire
+            else {},
             domain=self.node.domain,
             api=self.api,
         )
