@@ -24,12 +24,17 @@ COUNT = 10_000
 WINDOW = 500
 PATIENCE_S = 30.0
 READ_BYTES = 1 << 20
+PROBE_S = 0.2
+"""Between two probes of a stream, or consumer, that was made just now."""
 ANSWER = b"MSG i."
+PROBED = b"MSG k."
 REFUSAL = b'"err_code"'
 API = "$JS.API"
 BODY = b"x" * 100
 NEAR = 20
 """Messages, and subjects, that reads ask for in turn."""
+
+LOGIN = b'CONNECT {"verbose":false,"headers":true}\r\nSUB i.* 1\r\nSUB k.* 2\r\nPING\r\n'
 
 Frames = Callable[[int], Iterator[bytes]]
 
@@ -164,36 +169,62 @@ KINDS = [
 class Asker:
     """One connection that asks as fast as it is answered."""
 
-    def __init__(self, replicas: int) -> None:
+    def __init__(self, name: str, replicas: int) -> None:
+        self.name = name
         self.replicas = replicas
 
     async def connect(self, port: int) -> None:
         """Log in and listen for answers."""
         self.reader, self.writer = await asyncio.open_connection(HOST, port, limit=READ_BYTES)
-        self.writer.write(b'CONNECT {"verbose":false,"headers":true}\r\nSUB i.* 1\r\nPING\r\n')
+        self.writer.write(LOGIN)
         while await self.reader.readline() != b"PONG\r\n":
             pass
+
+    async def message(self) -> tuple[bool, bytes]:
+        """The next message: whether it answers a probe, and its content."""
+        line = b""
+        while b"MSG " not in line:
+            line = await self.reader.readline()
+        content = await self.reader.readexactly(int(line.split()[-1]) + 2)
+        return PROBED in line, content
 
     async def call(self, subject: str, body: dict[str, Any]) -> None:
         """Ask for something that has to be done. Raises ServerFailed."""
         self.writer.write(frame(subject, body))
-        line = await asyncio.wait_for(self.reader.readline(), PATIENCE_S)
-        answer = await self.reader.readexactly(int(line.split()[-1]) + 2)
+        probed = True
+        while probed:
+            probed, answer = await asyncio.wait_for(self.message(), PATIENCE_S)
         if REFUSAL in answer:
-            raise ServerFailed(f"{subject}: {answer.decode()}")
+            raise ServerFailed(f"{self.name}: {subject}: {answer.decode()}")
 
-    async def prepare(self, kind: Kind) -> None:
-        """Make the stream and the consumer of a kind. Raises ServerFailed."""
+    async def probe(self, request: bytes) -> None:
+        """Ask until it is answered: nodes hear of what is new a moment later than who has made it,
+        and publishes and pulls until then are nobody's. Raises ServerFailed."""
+        heard = asyncio.ensure_future(self.message())
+        for _ in range(int(PATIENCE_S / PROBE_S)):
+            self.writer.write(request.replace(b" i.1 ", b" k.1 ", 1))
+            done, _ = await asyncio.wait([heard], timeout=PROBE_S)
+            if done:
+                return
+        heard.cancel()
+        raise ServerFailed(f"{self.name}: no answer to {request!r}")
+
+    async def prepare(self, kind: Kind, count: int) -> None:
+        """Make the stream and the consumer of a kind of which `count` requests will come. Raises
+        ServerFailed."""
         if kind.config is not None:
             name = kind.config["name"]
             usual = {"subjects": [f"{name.lower()}.>"], "num_replicas": self.replicas}
             config = {**usual, "allow_direct": True, **kind.config}
             await self.call(f"{API}.STREAM.CREATE.{name}", config)
+            *_, behind = kind.frames(count + 1)
+            await self.probe(behind)
         if kind.consumer is not None:
             config = {"name": "one", "durable_name": "one", **kind.consumer}
             await self.call(
                 f"{API}.CONSUMER.CREATE.P.one", {"stream_name": "P", "config": config}
             )
+            await self.probe(frame(f"{API}.CONSUMER.MSG.NEXT.P.one", b"{"))
 
     async def leave(self, kind: Kind) -> None:
         """Take the consumer of a kind away. Raises ServerFailed."""
@@ -201,7 +232,7 @@ class Asker:
             await self.call(f"{API}.CONSUMER.DELETE.P.one", {})
 
     async def flood(self, kind: Kind, count: int) -> float:
-        """Requests a second. Raises ServerFailed, TimeoutError."""
+        """Requests a second. Raises ServerFailed."""
         frames = list(kind.frames(count))
         sent = answered = 0
         rest = b""
@@ -211,11 +242,15 @@ class Asker:
             if end > sent:
                 self.writer.write(b"".join(frames[sent:end]))
                 sent = end
-            data = await asyncio.wait_for(self.reader.read(READ_BYTES), PATIENCE_S)
+            try:
+                data = await asyncio.wait_for(self.reader.read(READ_BYTES), PATIENCE_S)
+            except TimeoutError:
+                missing = f"{count - answered} of {count} were not answered"
+                raise ServerFailed(f"{self.name}: {kind.name}: {missing}") from None
             if not data:
                 raise ServerFailed(f"{kind.name}: the connection ended")
             data = rest + data
-            if REFUSAL in data:
+            if REFUSAL in data and PROBED not in data:
                 raise ServerFailed(f"{kind.name}: {data[:300].decode(errors='replace')}")
             answered += data.count(kind.answer)
             # What may be half an answer's mark, and no whole one.
@@ -229,13 +264,14 @@ async def measure(recipe: ClusterRecipe, nodes: int, count: int, only: str) -> d
     with ClusterNodes(recipe, nodes) as cluster:
         cluster.start_all()
         await cluster.ready()
-        asker = Asker(nodes)
+        asker = Asker(recipe.name, nodes)
         await asker.connect(cluster.ports[0])
         for kind in KINDS:
-            await asker.prepare(kind)
+            asked = max(int(count * kind.share), 2)
+            await asker.prepare(kind, asked)
             if only in kind.name or kind.config is not None:
                 # Later kinds read what the first ones have stored.
-                rate = await asker.flood(kind, max(int(count * kind.share), 2))
+                rate = await asker.flood(kind, asked)
                 if only in kind.name:
                     found[kind.name] = rate
             await asker.leave(kind)
