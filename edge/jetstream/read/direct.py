@@ -161,8 +161,9 @@ class DirectGet:
                 return
             up_to -= 1
         up_to = up_to or store.last_seq
-        patterns = [encoded(pattern) for pattern in request.multi_last]
-        lasts = store.last_sequences(patterns, up_to, RESULTS_MAX)
+        # An empty text is no subject here, and in the other requests every one.
+        patterns = [encoded(pattern) for pattern in request.multi_last if pattern]
+        lasts = store.last_sequences(patterns, up_to, RESULTS_MAX) if patterns else []
         # As in nats-server, both errors count what is before the first sequence, too.
         if len(lasts) > RESULTS_MAX:
             self.status(reply, b"413 Too Many Results")

@@ -107,6 +107,8 @@ async def test_batches(both_urls: tuple[str, str], storage: str) -> None:
         {"multi_last": ["db.>"], "seq": 9},
         {"multi_last": ["db.a"], "seq": 9},
         {"multi_last": ["db.none"], "seq": 9},
+        {"multi_last": [""]},
+        {"multi_last": ["", "db.a"]},
     ]
     ours, theirs = await asyncio.gather(*(gather(url, storage, requests) for url in both_urls))
     for request, our, their in zip(requests, ours, theirs, strict=True):
