@@ -86,21 +86,17 @@ class Copy(msgspec.Struct, array_like=True, frozen=True):
     @property
     def digest(self) -> bytes:
         """The same for all nodes; headers may tell more on some of them."""
-        if _digested.copy is not self:
+        newest = _newest[0]
+        if newest[0] is not self:
             parts = [self.account.encode(), self.subject, self.reply, self.payload]
-            _digested.digest = hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
-            _digested.copy = self
-        return _digested.digest
+            made = hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
+            newest = _newest[0] = self, made
+        return newest[1]
 
 
-class _Digested:
-    """The digest of the copy that was asked last: each is asked for it several times in a row."""
-
-    copy: Copy | None = None
-    digest = b""
-
-
-_digested = _Digested()
+_newest: list[tuple[Copy | None, bytes]] = [(None, b"")]
+"""The copy that was asked last, and its digest: each is asked for it several times in a row. One
+pair, since nodes of one process may run in several threads."""
 
 
 def copy_of(js: AccountJetStream, ctx: Context) -> Copy:

@@ -1,64 +1,63 @@
-"""What a request costs does not grow with how many consumers a stream has: their number is kept."""
+"""Requests that come often do not list a stream's consumers, of which there may be thousands."""
 
 import json
-import time
+from pathlib import Path
 from typing import Any
 
-import nats
+import pytest
 
-MANY = 6000
-ASKED = 200
-SLOWER = 6.0
-"""How many times as long requests may take with many consumers as with few: listing all of them
-each time would take some hundred times as long."""
-
-
-async def made(nc: Any, first: int, count: int) -> None:
-    """Ephemeral consumers, so many at a time as fit."""
-    inbox = nc.new_inbox()
-    answers = await nc.subscribe(inbox, pending_msgs_limit=-1)
-    for at in range(first, first + count):
-        config = {"name": f"c{at}", "mem_storage": True, "inactive_threshold": 600_000_000_000}
-        body = json.dumps({"stream_name": "S", "config": config}).encode()
-        await nc.publish(f"$JS.API.CONSUMER.CREATE.S.c{at}", body, reply=inbox)
-    for _ in range(count):
-        answer = await answers.next_msg(timeout=30)
-        assert b'"error"' not in answer.data
-    await answers.unsubscribe()
+import headwater.edge
+from headwater.edge.embedded.embedded_node import EmbeddedNode
+from headwater.edge.jetstream.account import account_js
+from headwater.edge.jetstream.consumer import consumers
 
 
-async def seconds(nc: Any) -> float:
-    """What requests take that tell of a stream or an account, the shortest of some tries."""
-    found = []
-    for _ in range(5):
-        began = time.perf_counter()
-        for subject in ("INFO", "STREAM.INFO.S"):
-            for _ in range(ASKED // 10):
-                await nc.request(f"$JS.API.{subject}", b"", timeout=30)
-        found.append(time.perf_counter() - began)
-    return min(found)
+async def api(node: EmbeddedNode, subject: str, **body: Any) -> dict[str, Any]:
+    """The answer to a request of the API, which is no refusal."""
+    payload = json.dumps(body).encode() if body else b""
+    answer = await node.client.request(f"$JS.API.{subject}", payload, timeout=10)
+    found: dict[str, Any] = json.loads(answer.data)
+    assert "error" not in found, found
+    return found
 
 
-async def test_requests_beside_many_consumers(headwater_url: str) -> None:
-    nc = await nats.connect(headwater_url)
-    await nc.request("$JS.API.STREAM.CREATE.S", b'{"name":"S","subjects":["s"]}', timeout=10)
-    await made(nc, 0, 10)
-    few = await seconds(nc)
-    began = time.perf_counter()
-    await made(nc, 10, MANY // 2)
-    first = time.perf_counter() - began
-    began = time.perf_counter()
-    await made(nc, 10 + MANY // 2, MANY // 2)
-    assert time.perf_counter() - began < SLOWER * first
-    assert await seconds(nc) < SLOWER * few
-    info = json.loads((await nc.request("$JS.API.STREAM.INFO.S", timeout=10)).data)
-    assert info["state"]["consumer_count"] == MANY + 10
-    page = await nc.request("$JS.API.CONSUMER.NAMES.S", b'{"offset": 6000}', timeout=10)
-    names = sorted(f"c{at}" for at in range(MANY + 10))
-    assert json.loads(page.data)["consumers"] == names[6000:]
-    await nc.request("$JS.API.CONSUMER.DELETE.S.c9", b"", timeout=10)
-    page = await nc.request("$JS.API.CONSUMER.NAMES.S", b'{"offset": 6000}', timeout=10)
-    names.remove("c9")
-    assert json.loads(page.data)["consumers"] == names[6000:]
-    await nc.request("$JS.API.STREAM.DELETE.S", b"", timeout=30)
-    await nc.close()
+async def make(node: EmbeddedNode, name: str) -> None:
+    config = {"name": name, "mem_storage": True}
+    await api(node, f"CONSUMER.CREATE.S.{name}", stream_name="S", config=config)
+
+
+async def test_none_of_them_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed(stream: Any) -> list[Any]:
+        raise AssertionError(f"the consumers of {stream.name} are listed")
+
+    settings = {"jetstream": {"store_dir": tmp_path}}
+    async with headwater.edge.open_node(settings, listen=False) as node:
+        await api(node, "STREAM.CREATE.S", name="S", subjects=["s"])
+        for module in (consumers, account_js):
+            monkeypatch.setattr(module, "limitable", listed)
+        names = [f"c{at}" for at in range(20)]
+        for name in names:
+            await make(node, name)
+        assert (await api(node, "STREAM.INFO.S"))["state"]["consumer_count"] == 20
+        assert (await api(node, "INFO"))["consumers"] == 20
+        assert (await api(node, "CONSUMER.NAMES.S"))["consumers"] == sorted(names)
+        await api(node, "CONSUMER.DELETE.S.c9")
+        names.remove("c9")
+        await make(node, "b")
+        page = await api(node, "CONSUMER.LIST.S", offset=5)
+        expected = sorted(["b", *names])
+        assert page["total"] == 20
+        assert [each["name"] for each in page["consumers"]] == expected[5:]
+        assert (await api(node, "STREAM.INFO.S"))["state"]["consumer_count"] == 20
+
+
+async def test_where_they_are_counted_the_limit_holds(tmp_path: Path) -> None:
+    settings = {"jetstream": {"store_dir": tmp_path}}
+    async with headwater.edge.open_node(settings, listen=False) as node:
+        await api(node, "STREAM.CREATE.S", name="S", subjects=["s"], max_consumers=3)
+        for name in "abc":
+            await make(node, name)
+        with pytest.raises(AssertionError, match="10026"):
+            await make(node, "d")
+        await api(node, "CONSUMER.DELETE.S.a")
+        await make(node, "d")
